@@ -1,0 +1,1 @@
+"""nepkit trains NEP4 interatomic potentials in PyTorch."""
