@@ -1,0 +1,166 @@
+"""Frames as flat tensors, and batches cut out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..ops.segment import starts
+from .frame import Frame
+from .neighbors import Neighbors
+
+# Virial components in GPUMD's order: xx yy zz xy yz zx.
+VIRIAL_ROWS, VIRIAL_COLUMNS = (0, 1, 2, 0, 1, 2), (0, 1, 2, 1, 2, 0)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Labels:
+    """What the frames of a batch are known to be; weight 0 where a label is missing.
+
+    Energies and virials are totals less everything without trainable numbers (reference energies
+    of the elements, ZBL), eV; forces likewise, eV/Å.
+    """
+
+    energy: Tensor  # (B,)
+    virial: Tensor  # (B, 6), xx yy zz xy yz zx
+    forces: Tensor  # (N, 3)
+    has_energy: Tensor  # (B,) 0 or 1
+    has_virial: Tensor  # (B,) 0 or 1
+    has_forces: Tensor  # (N,) 0 or 1
+    energy_weight: Tensor  # (B,) on the squared error
+    virial_weight: Tensor  # (B,) on the squared error
+    force_weight: Tensor  # (N,) on the squared error
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Frames side by side: B frames, N atoms, R rows, H pairs, Q angular pairs (see Neighbors).
+
+    Indices are int32 and count within the batch. ``*_start`` are segment starts.
+    """
+
+    frames: Tensor  # (B,) places in the data set
+    atom_start: Tensor  # (B + 1,) atoms of a frame
+    half_start: Tensor  # (B + 1,) pairs of a frame
+    atom_frame: Tensor  # (N,)
+    half_frame: Tensor  # (H,)
+    types: Tensor  # (N,)
+    row_start: Tensor  # (N + 1,) rows of an atom
+    row_center: Tensor  # (R,)
+    row_pair_type: Tensor  # (R,) centre type * T + neighbour type
+    radial_start: Tensor  # (R + 1,) directed radial pairs of a row
+    angular_start: Tensor  # (R + 1,) directed angular pairs of a row
+    vectors: Tensor  # (H, 3) Å
+    center: Tensor  # (H,)
+    neighbor: Tensor  # (H,)
+    first: Tensor  # (H,) directed pair i -> j
+    second: Tensor  # (H,) directed pair j -> i
+    first_row: Tensor  # (H,)
+    second_row: Tensor  # (H,)
+    angular: Tensor  # (Q,) pair
+    angular_first: Tensor  # (Q,) angular directed pair i -> j
+    angular_second: Tensor  # (Q,)
+    labels: Labels | None = None
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+class Structures:
+    """Frames with their neighbours as flat tensors on one device, the source of batches.
+
+    Every kind of member (atoms, rows, pairs, angular pairs) is one long array over all frames;
+    a batch is a ragged selection of it.
+    """
+
+    def __init__(self, frames, types, neighbors, n_types, *, device, dtype):
+        """``frames``: list[Frame]; ``types``: list of (N,) int32; ``neighbors``: list[Neighbors]."""
+        self.device, self.dtype, self.n_types = device, dtype, n_types
+
+        def joined(arrays, columns=()):
+            flat = np.concatenate(arrays) if arrays else np.empty((0, *columns))
+            return torch.as_tensor(flat, device=device)
+
+        def stacked(*names):
+            rows = [joined([getattr(n, name) for n in neighbors]) for name in names]
+            return torch.stack(rows)
+
+        def offsets(counts):
+            return starts(torch.as_tensor(np.array(counts, dtype=np.int64), device=device))
+
+        self.atoms = offsets([len(f) for f in frames])
+        self.rows = offsets([len(n.row_center) for n in neighbors])
+        self.halves = offsets([len(n.center) for n in neighbors])
+        self.angulars = offsets([len(n.angular) for n in neighbors])
+        self.types = joined(types)
+        self.vectors = joined([n.vectors for n in neighbors], (3,)).to(dtype)
+        self.pair_index = stacked(
+            "center", "neighbor", "first", "second", "first_row", "second_row"
+        )
+        self.angular_index = stacked("angular", "angular_first", "angular_second")
+        self.row_index = stacked("row_center", "row_type", "row_radial", "row_angular")
+        center_type = self.types[self.row_index[0].long() + self._spread(self.atoms, self.rows)]
+        self.row_index[1] += center_type * n_types  # now the pair type
+        self.n_atoms = self.atoms.diff()
+
+    def _spread(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """values[f] repeated for each member of frame f."""
+        return torch.repeat_interleave(values[: len(offsets) - 1], offsets.diff())
+
+    def __len__(self) -> int:
+        return len(self.atoms) - 1
+
+    def batch(self, frames: Tensor) -> Batch:
+        """The batch of ``frames`` (B,) int64, in this order, without labels."""
+        atoms, atom_index, atom_frame = ragged(self.atoms, frames)
+        rows, row_index, row_frame = ragged(self.rows, frames)
+        halves, half_index, half_frame = ragged(self.halves, frames)
+        angulars, angular_index, angular_frame = ragged(self.angulars, frames)
+
+        def rebased(source, index, frame, *shifts):
+            shift = torch.stack(shifts).to(torch.int32)
+            return source.index_select(1, index).add_(shift.index_select(1, frame)).unbind(0)
+
+        atom0, row0, half0, angular0 = atoms[:-1], rows[:-1], halves[:-1], angulars[:-1]
+        none = torch.zeros_like(atom0)
+        row_center, row_pair_type, radial_count, angular_count = rebased(
+            self.row_index, row_index, row_frame, atom0, none, none, none
+        )
+        center, neighbor, first, second, first_row, second_row = rebased(
+            self.pair_index, half_index, half_frame, atom0, atom0, 2 * half0, 2 * half0, row0, row0
+        )
+        angular, angular_first, angular_second = rebased(
+            self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
+        )
+        row_counts = torch.bincount(row_center, minlength=len(atom_index)).to(torch.int32)
+        return Batch(
+            frames=frames, atom_start=atoms.to(torch.int32), half_start=halves.to(torch.int32),
+            atom_frame=atom_frame, half_frame=half_frame, types=self.types.index_select(0, atom_index),
+            row_start=starts(row_counts), row_center=row_center, row_pair_type=row_pair_type,
+            radial_start=starts(radial_count), angular_start=starts(angular_count),
+            vectors=self.vectors.index_select(0, half_index),
+            center=center, neighbor=neighbor, first=first, second=second,
+            first_row=first_row, second_row=second_row,
+            angular=angular, angular_first=angular_first, angular_second=angular_second,
+        )  # fmt: skip
+
+
+def ragged(offsets: Tensor, frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Members of ``frames`` in arrays cut at ``offsets``.
+
+    Returns the batch's own offsets (B + 1,) int64, the member indices and the place in the batch
+    of each member's frame (int32).
+    """
+    start = offsets.index_select(0, frames)
+    count = offsets.index_select(0, frames + 1) - start
+    batch_offsets = starts(count)
+    place = torch.repeat_interleave(
+        torch.arange(len(frames), dtype=torch.int32, device=frames.device), count
+    )
+    index = (start - batch_offsets[:-1]).index_select(0, place)
+    index += torch.arange(len(index), device=index.device)
+    return batch_offsets, index, place

@@ -1,0 +1,101 @@
+"""Neighbour lists: half pairs by vesin, their two directions, and rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import vesin
+from ase.geometry import complete_cell
+
+from ..config import ModelSettings
+from .frame import Frame
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Neighbors:
+    """The pairs of one frame, each stored once, and the rows they form.
+
+    H pairs i, j lie within the radial cutoff; Q of them also within the angular cutoff. Each has
+    two directions, i -> j and j -> i. The 2 H directed pairs are sorted by centre, then by
+    neighbour type, and so are the 2 Q angular ones; ``first`` and ``second`` are the places of
+    the two directions in that order, each the other's reversed pair. A row is one (centre,
+    neighbour type) that has at least one pair. All indices are int32.
+    """
+
+    vectors: np.ndarray  # (H, 3) float64, r_j - r_i with its periodic image, Å
+    center: np.ndarray  # (H,) i
+    neighbor: np.ndarray  # (H,) j
+    first: np.ndarray  # (H,) place of i -> j
+    second: np.ndarray  # (H,) place of j -> i
+    first_row: np.ndarray  # (H,) row of i -> j
+    second_row: np.ndarray  # (H,) row of j -> i
+    angular: np.ndarray  # (Q,) which pairs are angular too, ascending
+    angular_first: np.ndarray  # (Q,) place of i -> j among the angular directed pairs
+    angular_second: np.ndarray  # (Q,) place of j -> i
+    row_center: np.ndarray  # (R,) ascending
+    row_type: np.ndarray  # (R,) type of the neighbours
+    row_radial: np.ndarray  # (R,) directed radial pairs of the row
+    row_angular: np.ndarray  # (R,) directed angular pairs of the row
+
+    def largest(self) -> tuple[int, int]:
+        """Neighbours of the atom that has most: radial, angular."""
+        return tuple(
+            int(np.bincount(self.row_center, weights=count).max(initial=0))
+            for count in (self.row_radial, self.row_angular)
+        )
+
+
+def pair_cutoffs(per_element: tuple[float, ...]) -> np.ndarray:
+    """Cutoff of each pair of types, the mean of the two elements' (T, T), Å."""
+    cutoffs = np.asarray(per_element, dtype=np.float64)
+    return 0.5 * (cutoffs[:, None] + cutoffs[None, :])
+
+
+def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> Neighbors:
+    """All pairs of ``frame`` closer than the cutoffs of ``settings``, images included.
+
+    ``types`` (N,) int32: index of each atom's element in ``settings.elements``. Any cell will do:
+    triclinic, left-handed, thinner than the cutoff, periodic in some directions or in none.
+    """
+    center, neighbor, distance, vectors = _half_pairs(frame, types, settings.radial_cutoff)
+    n_half, n_types = len(center), len(settings.elements)
+    type_i, type_j = types[center], types[neighbor]
+    key = np.concatenate([center * n_types + type_j, neighbor * n_types + type_i])
+    order = np.argsort(key, kind="stable").astype(np.int32)
+    place = np.empty_like(order)
+    place[order] = np.arange(2 * n_half, dtype=np.int32)
+
+    sorted_key = key[order]
+    starts_row = np.ones(2 * n_half, dtype=bool)
+    np.not_equal(sorted_key[1:], sorted_key[:-1], out=starts_row[1:])
+    row = (np.cumsum(starts_row) - 1).astype(np.int32)
+    row_key = sorted_key[starts_row]
+
+    limit = pair_cutoffs(settings.angular_cutoff)[type_i, type_j]
+    is_angular = distance < limit
+    directed_is_angular = is_angular[np.where(order < n_half, order, order - n_half)]
+    angular_place = (np.cumsum(directed_is_angular) - 1).astype(np.int32)
+    angular = np.flatnonzero(is_angular).astype(np.int32)
+    first, second = place[:n_half], place[n_half:]
+    return Neighbors(
+        vectors, center, neighbor, first, second, row[first], row[second],
+        angular, angular_place[first[angular]], angular_place[second[angular]],
+        row_key // n_types, row_key % n_types,
+        np.bincount(row, minlength=len(row_key)).astype(np.int32),
+        np.bincount(row[directed_is_angular], minlength=len(row_key)).astype(np.int32),
+    )  # fmt: skip
+
+
+def _half_pairs(frame: Frame, types: np.ndarray, per_element: tuple[float, ...]):
+    """Centre, neighbour, distance and vector of the pairs within their cutoff, each pair once."""
+    cutoff = pair_cutoffs(per_element)
+    # vesin inverts the box, also along directions that are not periodic.
+    box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
+    search = vesin.NeighborList(cutoff=float(cutoff.max()), full_list=False, n_threads=1)
+    center, neighbor, distance, vectors = search.compute(
+        points=frame.positions, box=box, periodic=frame.pbc, quantities="ijdD"
+    )
+    center, neighbor = center.astype(np.int32), neighbor.astype(np.int32)
+    keep = distance < cutoff[types[center], types[neighbor]]
+    return center[keep], neighbor[keep], distance[keep], vectors[keep]
