@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 
-# Higher invariants after l_max, in the order of nep.in and of the descriptor, with the l they need.
-HIGHER_INVARIANTS = {"q222": 2, "q1111": 1, "q112": 2, "q123": 3, "q233": 3, "q134": 4}
+from nepkit.errors import UserError, at
+from nepkit.nep_in import HIGHER_INVARIANTS, KEYWORDS, Block, read_blocks, real
+
+MOST_ANGULAR = 90  # angular descriptor components that GPUMD has room for
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,12 @@ class ModelSettings:
     @property
     def descriptor_length(self) -> int:
         """Number of descriptor components D."""
-        angular = self.l_max + len(self.invariants)
-        return self.n_max[0] + 1 + angular * (self.n_max[1] + 1)
+        return self.n_max[0] + 1 + self.angular_length
+
+    @property
+    def angular_length(self) -> int:
+        """Number of angular descriptor components."""
+        return (self.l_max + len(self.invariants)) * (self.n_max[1] + 1)
 
 
 @dataclass(frozen=True)
@@ -80,3 +90,236 @@ class NepConfig:
     output_interval: int = 100
     seed: int = 0
     notes: tuple[str, ...] = ()  # lines for the log: keywords without effect, numbers replaced
+
+
+def read_nep_in(
+    path: str | os.PathLike, overrides: Mapping[str, object] = MappingProxyType({})
+) -> NepConfig:
+    """Read a nep.in, and the zbl.in beside it where ``zbl`` is set.
+
+    ``overrides`` are keywords from the command line or Python, ``{"neuron": 40,
+    "cutoff": (6, 5), "learning_rate": "1e-2 1e-5"}``. Each replaces the file's lines of that
+    keyword, in all stages; ``epoch`` and ``generation`` replace each other.
+
+    The keywords above the first ``stage`` line are stage 1, and every ``stage`` line begins one
+    more, which inherits what the stage before it has. A ``batch`` or ``generation`` that is
+    GPUMD's default, or ``auto``, is None: chosen from the data later. A last word ``exact``
+    (``generation 100000 exact``) keeps the number, as the command line does.
+
+    Raises UserError with file, line number and the line quoted.
+    """
+    blocks = read_blocks(path, overrides)
+    if "type" not in blocks[0]:
+        raise UserError(
+            f'{os.fspath(path)}: no line begins with "type": add one, as in "type 2 Te Pb"'
+        )
+    model = _model(blocks[0], Path(path))
+    settings = {name: blocks[0][name].values[0] for name in _names("run") if name in blocks[0]}
+    if "save_potential" in settings:  # the third value is missing in older files
+        settings["save_potential"] = (*blocks[0]["save_potential"].values, 0)[:3]
+    config = NepConfig(model, _stages(blocks, len(model.elements)), **settings)
+    return replace(config, notes=_notes(blocks, config))
+
+
+def _model(lines: Block, path: Path) -> ModelSettings:
+    """The model that the keywords of the first block define."""
+    count, *elements = lines["type"].values
+    if count != len(elements):
+        raise lines["type"].error(f"{len(elements)} elements follow, not {count}")
+    for symbol in elements:
+        if elements.count(symbol) > 1:
+            raise lines["type"].error(f"{symbol} is there twice, name each element once")
+    radial, angular = _cutoffs(lines, count)
+    written = {name: lines[name].values for name in ("n_max", "basis_size") if name in lines}
+    if "neuron" in lines:  # a second layer of 0 neurons is none
+        written["neuron"] = tuple(filter(None, lines["neuron"].values))
+    if "l_max" in lines:
+        written["l_max"], written["invariants"] = _l_max(lines)
+    model = ModelSettings(tuple(elements), radial, angular, zbl=_zbl(lines, count, path), **written)
+    if model.angular_length > MOST_ANGULAR:
+        # The default l_max fits with every n_max, so there is an l_max line to blame.
+        raise lines["l_max"].error(
+            f"{model.angular_length} angular descriptor components, (l_max + invariants) x "
+            f"(angular n_max + 1), but at most {MOST_ANGULAR} are possible: lower l_max or n_max"
+        )
+    return model
+
+
+def _cutoffs(lines: Block, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Radial and angular cutoffs (Å), one of each an element."""
+    if "cutoff" not in lines:
+        return (8.0,) * count, (4.0,) * count
+    values = lines["cutoff"].values
+    if len(values) not in (2, 2 * count):
+        raise lines["cutoff"].error(
+            f"{len(values)} values: give a radial and an angular cutoff, or such a pair for each "
+            f"of the {count} elements of type"
+        )
+    radial, angular = values[::2], values[1::2]
+    for outer, inner in zip(radial, angular, strict=True):
+        if inner > outer:
+            raise lines["cutoff"].error(
+                f"angular cutoff {inner:g} above the radial cutoff {outer:g}: lower it"
+            )
+    return (radial, angular) if len(values) == 2 * count else (radial * count, angular * count)
+
+
+def _l_max(lines: Block) -> tuple[int, tuple[str, ...]]:
+    """l_max and the higher invariants of an l_max line; a flag is on unless it is 0."""
+    l_max, *flags = lines["l_max"].values
+    if not flags:  # q222 keeps its default, on, where it is possible
+        return l_max, ("q222",) if l_max >= 2 else ()
+    invariants = tuple(name for name, flag in zip(HIGHER_INVARIANTS, flags, strict=False) if flag)
+    for name in invariants:
+        if HIGHER_INVARIANTS[name] > l_max:
+            raise lines["l_max"].error(
+                f"{name} needs l_max {HIGHER_INVARIANTS[name]} or more, not {l_max}: "
+                "write 0 for it or raise l_max"
+            )
+    return l_max, invariants
+
+
+def _zbl(lines: Block, count: int, path: Path) -> Zbl | None:
+    """The repulsion: flexible with a zbl.in beside nep.in, else universal or typewise."""
+    if "zbl" not in lines:
+        return None
+    table = path.with_name("zbl.in")
+    if table.exists():
+        return Zbl(0.0, 0.0, flexible=_flexible_zbl(table, count))
+    (outer,) = lines["zbl"].values
+    factor = None
+    if "use_typewise_cutoff_zbl" in lines:
+        factor = (*lines["use_typewise_cutoff_zbl"].values, 0.7)[0]
+    return Zbl(outer / 2, outer, factor)
+
+
+def _flexible_zbl(path: Path, count: int) -> tuple[tuple[float, ...], ...]:
+    """The ten numbers a pair of types of a zbl.in, which holds nothing else."""
+    try:
+        rows = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    numbers = []
+    for line, row in enumerate(rows, start=1):
+        for token in row.split():
+            try:
+                numbers.append(real().parse(token))
+            except ValueError as error:
+                raise UserError(f'{at(path, line)}: "{row.strip()[:120]}": {error}') from None
+    pairs = count * (count + 1) // 2
+    if len(numbers) != 10 * pairs:
+        raise UserError(
+            f"{path}: {len(numbers)} numbers, but flexible ZBL takes {10 * pairs}, ten for each of "
+            f"the {pairs} pairs of {count} elements; for universal ZBL move the file away"
+        )
+    return tuple(tuple(numbers[start : start + 10]) for start in range(0, len(numbers), 10))
+
+
+def _stages(blocks: list[Block], count: int) -> tuple[Stage, ...]:
+    """One stage a block, each beginning from the one before it."""
+    stages = []
+    for block in blocks:
+        changes = {}
+        for name, line in block.items():
+            if KEYWORDS[name].scope != "stage":
+                continue
+            if name == "type_weight" and len(line.values) != count:
+                raise line.error(
+                    f"{len(line.values)} values: give one for each of the {count} elements of type"
+                )
+            whole_line = name in ("learning_rate", "type_weight")
+            changes[name] = line.values if whole_line else line.values[0]
+        # Steps and passes exclude each other, also when inherited.
+        if "epoch" in changes:
+            changes["generation"] = None
+        elif "generation" in changes:
+            changes["epoch"] = None
+        stages.append(replace(stages[-1] if stages else Stage(), **changes))
+    return tuple(stages)
+
+
+def _notes(blocks: list[Block], config: NepConfig) -> tuple[str, ...]:
+    """Lines for the log: what has no effect, and which numbers are replaced."""
+    model, top = config.model, blocks[0]
+    idle = [name for name in top if KEYWORDS[name].scope == "idle"]
+    for line in (line for block in blocks for line in block.values()):
+        said = dict(zip(KEYWORDS[line.keyword].names, line.values, strict=False))
+        idle += [name for name in ("use_full_batch", "flip_charge") if said.get(f"[{name}]")]
+    if "use_typewise_cutoff_zbl" in top and (model.zbl is None or model.zbl.flexible):
+        idle.append("use_typewise_cutoff_zbl")
+    notes = ["without effect here: " + ", ".join(dict.fromkeys(idle))] if idle else []
+    for name in ("generation", "batch"):
+        if any(name in block and block[name].replaced for block in blocks):
+            default = f"{name} {KEYWORDS[name].gpumd_default}"
+            notes.append(
+                f"{default} is GPUMD's default for its evolutionary training: replaced, chosen "
+                f'from the data; write "{default} exact" to keep it'
+            )
+    if model.l_max == 1:
+        notes.append("l_max 1: GPUMD's own trainer takes 2 to 8")
+    return tuple(notes)
+
+
+def to_nep_in(config: NepConfig) -> str:
+    """The configuration as the text of a nep.in that reads as an equal one, apart from its notes.
+
+    Flexible ZBL needs the same zbl.in beside that file. Of a stage with both generation and
+    epoch the generation is written.
+    """
+    model = config.model
+    per_element = list(zip(model.radial_cutoff, model.angular_cutoff, strict=True))
+    cutoffs = per_element[:1] if len(set(per_element)) == 1 else per_element
+    rows = [
+        ("# Every setting of this training, readable as a nep.in.",),
+        ("type", len(model.elements), *model.elements),
+        ("version", 4),
+        ("cutoff", *(value for pair in cutoffs for value in pair)),
+        ("n_max", *model.n_max),
+        ("basis_size", *model.basis_size),
+        ("l_max", model.l_max, *(int(name in model.invariants) for name in HIGHER_INVARIANTS)),
+        ("neuron", *model.neuron),
+    ]
+    if model.zbl is not None and model.zbl.flexible is not None:
+        rows += [("zbl", 2, "# flexible: its numbers are those of zbl.in beside this file")]
+    elif model.zbl is not None:
+        rows += [("zbl", model.zbl.outer)]
+        if model.zbl.typewise_factor is not None:
+            rows += [("use_typewise_cutoff_zbl", model.zbl.typewise_factor)]
+    for name in _names("run"):
+        value = getattr(config, name)
+        rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
+    for index, stage in enumerate(config.stages):
+        rows += [("",), ("stage",)] if index else [("",)]
+        weighted = any(earlier.type_weight for earlier in config.stages[:index])
+        rows += _stage_rows(stage, (1.0,) * len(model.elements) if weighted else ())
+    return "".join(f"{row[0]:<24}{' '.join(map(_text, row[1:]))}".rstrip() + "\n" for row in rows)
+
+
+def _stage_rows(stage: Stage, no_weights: tuple[float, ...]) -> list[tuple]:
+    """One row a keyword of a stage, all of them; ``no_weights`` undoes type weights before it."""
+    rows = []
+    steps_said = stage.generation is not None or stage.epoch is None
+    for name in _names("stage"):
+        value = getattr(stage, name)
+        if name == "type_weight":
+            value = value or no_weights
+        if value == () or name == ("epoch" if steps_said else "generation"):
+            continue
+        row = (name, *value) if isinstance(value, tuple) else (name, value)
+        # Without the word this number would read as GPUMD's default, not as ours.
+        default = KEYWORDS[name].gpumd_default
+        rows.append((*row, "exact") if default is not None and value == default else row)
+    return rows
+
+
+def _names(scope: str) -> list[str]:
+    return [name for name, keyword in KEYWORDS.items() if keyword.scope == scope]
+
+
+def _text(value: object) -> str:
+    """A value as nep.in has it; floats so that they read back as the same number."""
+    if value is None:
+        return "auto"
+    if isinstance(value, str):
+        return value
+    return repr(float(value)) if isinstance(value, float) else str(int(value))

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..ops.segment import starts
 from .frame import Frame
 from .neighbors import Neighbors
 
 # Virial components in GPUMD's order: xx yy zz xy yz zx.
 VIRIAL_ROWS, VIRIAL_COLUMNS = (0, 1, 2, 0, 1, 2), (0, 1, 2, 1, 2, 0)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Labels:
-    """What the frames of a batch are known to be; weight 0 where a label is missing.
-
-    Energies and virials are totals less everything without trainable numbers (reference energies
-    of the elements, ZBL), eV; forces likewise, eV/Å.
-    """
-
-    energy: Tensor  # (B,)
-    virial: Tensor  # (B, 6), xx yy zz xy yz zx
-    forces: Tensor  # (N, 3)
-    has_energy: Tensor  # (B,) 0 or 1
-    has_virial: Tensor  # (B,) 0 or 1
-    has_forces: Tensor  # (N,) 0 or 1
-    energy_weight: Tensor  # (B,) on the squared error
-    virial_weight: Tensor  # (B,) on the squared error
-    force_weight: Tensor  # (N,) on the squared error
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,7 +43,8 @@ class Batch:
     angular: Tensor  # (Q,) pair
     angular_first: Tensor  # (Q,) angular directed pair i -> j
     angular_second: Tensor  # (Q,)
-    labels: Labels | None = None
+    # Constants of the members that Structures.attach was given, by name.
+    tables: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -77,8 +57,17 @@ class Structures:
     a batch is a ragged selection of it.
     """
 
-    def __init__(self, frames, types, neighbors, n_types, *, device, dtype):
-        """``frames``: list[Frame]; ``types``: list of (N,) int32; ``neighbors``: list[Neighbors]."""
+    def __init__(
+        self,
+        frames: list[Frame],
+        types: list[np.ndarray],
+        neighbors: list[Neighbors],
+        n_types: int,
+        *,
+        device: torch.device | str,
+        dtype: torch.dtype,
+    ):
+        """``types``: (N,) int32 of each frame; the lists are equally long."""
         self.device, self.dtype, self.n_types = device, dtype, n_types
 
         def joined(arrays, columns=()):
@@ -105,11 +94,18 @@ class Structures:
         self.row_index = stacked("row_center", "row_type", "row_radial", "row_angular")
         center_type = self.types[self.row_index[0].long() + self._spread(self.atoms, self.rows)]
         self.row_index[1] += center_type * n_types  # now the pair type
-        self.n_atoms = self.atoms.diff()
+        self._tables: dict[str, tuple[str, Tensor]] = {}
 
     def _spread(self, values: Tensor, offsets: Tensor) -> Tensor:
         """values[f] repeated for each member of frame f."""
         return torch.repeat_interleave(values[: len(offsets) - 1], offsets.diff())
+
+    def attach(self, kind: str, name: str, values: Tensor):
+        """Give every later batch ``tables[name]``: the ``values`` of its members of one kind.
+
+        ``kind``: "frames", "atoms", "rows", "halves" or "angulars".
+        """
+        self._tables[name] = (kind, values)
 
     def __len__(self) -> int:
         return len(self.atoms) - 1
@@ -137,8 +133,16 @@ class Structures:
             self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
         )
         row_counts = torch.bincount(row_center, minlength=len(atom_index)).to(torch.int32)
+        index = {
+            "frames": frames, "atoms": atom_index, "rows": row_index,
+            "halves": half_index, "angulars": angular_index,
+        }  # fmt: skip
+        tables = {
+            name: values.index_select(0, index[kind])
+            for name, (kind, values) in self._tables.items()
+        }
         return Batch(
-            frames=frames, atom_start=atoms.to(torch.int32), half_start=halves.to(torch.int32),
+            tables=tables, frames=frames, atom_start=atoms.to(torch.int32), half_start=halves.to(torch.int32),
             atom_frame=atom_frame, half_frame=half_frame, types=self.types.index_select(0, atom_index),
             row_start=starts(row_counts), row_center=row_center, row_pair_type=row_pair_type,
             radial_start=starts(radial_count), angular_start=starts(angular_count),
@@ -147,6 +151,13 @@ class Structures:
             first_row=first_row, second_row=second_row,
             angular=angular, angular_first=angular_first, angular_second=angular_second,
         )  # fmt: skip
+
+
+def starts(counts: Tensor) -> Tensor:
+    """Segment starts (S + 1,) of segments with ``counts`` (S,) members, in the type of counts."""
+    result = counts.new_zeros(len(counts) + 1)
+    torch.cumsum(counts, 0, out=result[1:])
+    return result
 
 
 def ragged(offsets: Tensor, frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:

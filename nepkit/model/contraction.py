@@ -59,12 +59,15 @@ class Contraction:
         rows = None
         for gradient, density in zip(gradients, densities):
             atoms, turned = gradient.index_select(0, self.center), density.transpose(1, 2)
-            product = self._product(atoms, turned) if self.form == "mulsum" else atoms @ turned
-            rows = product if rows is None else rows + product
+            if self.form == "mulsum" or atoms.shape[2] == 1:
+                product = self._product(atoms, turned)
+                rows = product if rows is None else rows + product
+            else:
+                rows = atoms @ turned if rows is None else rows.baddbmm_(atoms, turned)
         return self.groups.reduce(rows)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         """(R, A, B) times (R, B, C)."""
-        if self.form == "mulsum":
+        if self.form == "mulsum" or left.shape[2] == 1:
             return (left[:, :, :, None] * right[:, None, :, :]).sum(2)
         return torch.bmm(left, right)

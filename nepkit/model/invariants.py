@@ -29,6 +29,7 @@ class Invariants:
         for l in range(l_max):
             block = slice(first[l], first[l + 1])
             self.squares[block, l] = weights[block]
+        self.twice_transposed = 2.0 * self.squares.T.contiguous()
         self.cubic = {
             name: _CubicForm(name, n_components, like) for name in higher if name != "q1111"
         }
@@ -47,7 +48,6 @@ class Invariants:
     def pull(self, s: Tensor, q_bar: Tensor) -> Tensor:
         """Gradient to s (N, n, L) of sum q_bar q, with q_bar (N, I * n)."""
         weights, higher = self._split(q_bar, s)
-        weights = weights.clone()
         result = None
         for name, weight in higher:
             if name == "q1111":
@@ -56,7 +56,7 @@ class Invariants:
             else:
                 term = self.cubic[name].gradient(s) * weight
                 result = term if result is None else result + term
-        squares = s * (2.0 * weights @ self.squares.T)
+        squares = s * (weights @ self.twice_transposed)
         return squares if result is None else squares + result
 
     def push(self, s: Tensor, s_dot: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Invariants:
     def pull_push(self, s: Tensor, s_dot: Tensor, q_dot_bar: Tensor) -> Tensor:
         """Gradient to s (N, n, L) of sum q_dot_bar push(s, s_dot)."""
         weights, higher = self._split(q_dot_bar, s)
-        weights, result = weights.clone(), None
+        result = None
         for name, weight in higher:
             if name == "q1111":
                 q_1 = s.square() @ self.squares[:, :1]
@@ -85,49 +85,49 @@ class Invariants:
             else:
                 term = self.cubic[name].mixed(s, s_dot) * weight
             result = term if result is None else result + term
-        squares = s_dot * (2.0 * weights @ self.squares.T)
+        squares = s_dot * (weights @ self.twice_transposed)
         return squares if result is None else squares + result
 
     def _split(self, q_bar: Tensor, s: Tensor):
         """q_bar (N, I * n) as (N, n, l_max) and a (name, (N, n, 1)) for each higher invariant."""
-        weights = q_bar.view(len(s), -1, s.shape[1]).transpose(1, 2)
+        weights = q_bar.reshape(len(s), -1, s.shape[1]).transpose(1, 2).contiguous()
         higher = zip(self.higher, weights[:, :, self.l_max :].split(1, dim=2))
-        return weights[:, :, : self.l_max], higher
+        return weights[:, :, : self.l_max].contiguous(), higher
 
 
 class _CubicForm:
     """One cubic invariant: C(s) = sum of coefficient * s_a s_b s_c."""
 
     def __init__(self, name: str, n_components: int, like: Tensor):
-        left, right, entries = _cubic_pairs(name)
-        self.left = torch.tensor(left, device=like.device)
-        self.right = torch.tensor(right, device=like.device)
-        self.matrix = like.new_zeros(len(left), n_components)
-        for pair, component, coefficient in entries:
-            self.matrix[pair, component] += coefficient
+        terms = _gradient_terms(name)
+        # Products s_a s_b of two ranges of components, rather than of the few that occur: an
+        # outer product needs no gather.
+        self.left = slice(min(a for a, _, _, _ in terms), max(a for a, _, _, _ in terms) + 1)
+        self.right = slice(min(b for _, b, _, _ in terms), max(b for _, b, _, _ in terms) + 1)
+        width = self.right.stop - self.right.start
+        self.matrix = like.new_zeros((self.left.stop - self.left.start) * width, n_components)
+        for a, b, component, coefficient in terms:
+            product = (a - self.left.start) * width + b - self.right.start
+            self.matrix[product, component] += coefficient
 
     def gradient(self, s: Tensor) -> Tensor:
         """dC/ds (N, n, L)."""
-        return (s[:, :, self.left] * s[:, :, self.right]) @ self.matrix
+        return self._products(s, s) @ self.matrix
 
     def mixed(self, s: Tensor, s_dot: Tensor) -> Tensor:
         """Change of dC/ds as s changes by s_dot, (N, n, L)."""
-        products = s[:, :, self.left] * s_dot[:, :, self.right]
-        products += s_dot[:, :, self.left] * s[:, :, self.right]
-        return products @ self.matrix
+        return (self._products(s, s_dot) + self._products(s_dot, s)) @ self.matrix
+
+    def _products(self, s: Tensor, other: Tensor) -> Tensor:
+        return (s[:, :, self.left, None] * other[:, :, None, self.right]).flatten(2)
 
 
 @cache
-def _cubic_pairs(name: str):
-    """Products s_a s_b in the gradient, and (product, component, coefficient) of each term."""
-    terms: dict[tuple[int, int], dict[int, float]] = {}
+def _gradient_terms(name: str) -> tuple[tuple[int, int, int, float], ...]:
+    """(a, b, c, coefficient) with a <= b: terms of dC/ds_c, coefficient * s_a s_b."""
+    terms = []
     for components, coefficient in MONOMIALS[name]:
         for place in range(3):
-            pair = tuple(sorted(components[:place] + components[place + 1 :]))
-            column = terms.setdefault(pair, {})
-            column[components[place]] = column.get(components[place], 0.0) + coefficient
-    pairs = sorted(terms)
-    entries = tuple(
-        (k, component, c) for k, pair in enumerate(pairs) for component, c in terms[pair].items()
-    )
-    return tuple(a for a, _ in pairs), tuple(b for _, b in pairs), entries
+            a, b = sorted(components[:place] + components[place + 1 :])
+            terms.append((a, b, components[place], coefficient))
+    return tuple(terms)

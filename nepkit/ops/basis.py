@@ -40,4 +40,4 @@ def radial_functions(distance: Tensor, cutoff: Tensor | float, count: int) -> tu
             following_slope = torch.addcmul(torch.sub(2.0 * current, previous_slope), twice, current_slope)
             previous, current = current, torch.addcmul(-previous, twice, current)
             previous_slope, current_slope = current_slope, following_slope
-    return torch.stack(values, dim=1), torch.stack(slopes, dim=1)
+    return torch.stack(values).T.contiguous(), torch.stack(slopes).T.contiguous()

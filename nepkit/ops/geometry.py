@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..config import ModelSettings
-from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS, Batch
+from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS, Batch, Structures, starts
 from .basis import radial_functions
-from .harmonics import degrees, solid_harmonics
-from .segment import gathered_segment_sum, segment_sum, starts
+from .harmonics import component_count, degrees, solid_harmonics
+from .segment import gathered_segment_sum, segment_sum
 
 # Angular directed pairs of one row are worked on in tiles of so many, as small dense products.
 TILE = 4
@@ -29,30 +29,19 @@ class Geometry:
 
     def __init__(self, batch: Batch, settings: ModelSettings):
         self.batch = batch
-        vectors, angular = batch.vectors, batch.angular
-        distance = vectors.norm(dim=1)
-        self.unit = vectors / distance[:, None]  # (H, 3)
-        cutoff = _cutoffs(settings.radial_cutoff, batch, vectors)
-        self.radial, self.radial_slope = radial_functions(
-            distance, cutoff, settings.basis_size[0] + 1
-        )  # (H, K_R)
-
-        cutoff = _cutoffs(settings.angular_cutoff, batch, vectors)
-        if isinstance(cutoff, Tensor):
-            cutoff = cutoff.index_select(0, angular)
-        distance = distance.index_select(0, angular)
-        basis = radial_functions(distance, cutoff, settings.basis_size[1] + 1)
-        self.harmonics, self.harmonics_gradient = solid_harmonics(
-            vectors.index_select(0, angular), distance, settings.l_max
-        )  # (Q, L), (Q, 3, L)
-        self.parity = vectors.new_tensor([(-1.0) ** l for l in degrees(settings.l_max)])
+        tables = batch.tables if "unit" in batch.tables else pair_tables(batch, settings)
+        self.unit = tables["unit"]  # (H, 3)
+        self.radial_slope = tables["radial_slope"]  # (H, K_R)
+        self.harmonics = tables["harmonics"]  # (Q, L)
+        self.harmonics_gradient = tables["harmonics_gradient"]  # (Q, 3, L)
+        self.radial = tables.get("radial")  # (H, K_R), only for the densities
+        basis = tables["angular_basis"]  # (Q, 2, K_A): f and f'
+        self.parity = basis.new_tensor([(-1.0) ** l for l in degrees(settings.l_max)])
         self._place_directions()
         self._place_tiles()
-        # f and f' of each slot, (M, 2 TILE, K_A); an empty slot holds zeros.
-        values = torch.stack(basis, dim=1)
-        values = torch.cat([values, values.new_zeros(1, *values.shape[1:])])
-        slots = values.index_select(0, self.slot_pair)
-        self.slot_basis = slots.view(-1, 2 * TILE, slots.shape[2])
+        basis = torch.cat([basis, basis.new_zeros(1, *basis.shape[1:])])
+        slots = basis.index_select(0, self.slot_pair)
+        self.slot_basis = slots.view(-1, 2 * TILE, slots.shape[2])  # (M, 2 TILE, K_A)
 
     def _place_directions(self):
         """The directed pairs of each atom: their half pair, and their sign in its force."""
@@ -95,6 +84,9 @@ class Geometry:
 
     def densities(self) -> tuple[Tensor, Tensor]:
         """a_R (R, K_R) = sum_j f_k(r_ij) and a_A (R, K_A, L) = sum_j f_k(r_ij) Y(r_ij)."""
+        tables = self.batch.tables
+        if "radial_density" in tables:
+            return tables["radial_density"], tables["angular_density"]
         radial = gathered_segment_sum(self.radial, self.half, self.batch.radial_start)
         harmonics = self._seen_from_slots(self.harmonics)  # (S, L)
         tiles = torch.bmm(
@@ -162,11 +154,69 @@ class Geometry:
         return directions.index_select(0, self.slot_direction)
 
 
-def _cutoffs(per_element: tuple[float, ...], batch: Batch, like: Tensor) -> Tensor | float:
+def pair_tables(batch: Batch, settings: ModelSettings) -> dict[str, Tensor]:
+    """What the maps need of each pair: directions, radial functions, harmonics, and derivatives."""
+    vectors, angular = batch.vectors, batch.angular
+    distance = vectors.norm(dim=1)
+    cutoff = _cutoffs(settings.radial_cutoff, batch)
+    radial, radial_slope = radial_functions(distance, cutoff, settings.basis_size[0] + 1)
+    cutoff = _cutoffs(settings.angular_cutoff, batch)
+    if isinstance(cutoff, Tensor):
+        cutoff = cutoff.index_select(0, angular)
+    angular_distance = distance.index_select(0, angular)
+    basis = radial_functions(angular_distance, cutoff, settings.basis_size[1] + 1)
+    harmonics, gradient = solid_harmonics(
+        vectors.index_select(0, angular), angular_distance, settings.l_max
+    )
+    return {
+        "unit": vectors / distance[:, None],
+        "radial": radial,
+        "radial_slope": radial_slope,
+        "angular_basis": torch.stack(basis, dim=1),
+        "harmonics": harmonics,
+        "harmonics_gradient": gradient,
+    }
+
+
+_TABLE_KINDS = {
+    "unit": "halves", "radial_slope": "halves", "angular_basis": "angulars",
+    "harmonics": "angulars", "harmonics_gradient": "angulars",
+    "radial_density": "rows", "angular_density": "rows",
+}  # fmt: skip
+
+
+def table_bytes(structures: Structures, settings: ModelSettings) -> int:
+    """Memory of what ``attach_tables`` would add."""
+    n_radial, n_angular = (size + 1 for size in settings.basis_size)
+    n_components = component_count(settings.l_max)
+    halves, angulars, rows = (
+        int(offsets[-1]) for offsets in (structures.halves, structures.angulars, structures.rows)
+    )
+    numbers = halves * (3 + n_radial) + angulars * (2 * n_angular + 4 * n_components)
+    numbers += rows * (n_radial + n_angular * n_components)
+    return numbers * structures.dtype.itemsize
+
+
+def attach_tables(structures: Structures, settings: ModelSettings, chunk: int = 64):
+    """Compute pair tables and densities of all frames once, so that every batch brings its own."""
+    parts: dict[str, list[Tensor]] = {name: [] for name in _TABLE_KINDS}
+    for start in range(0, len(structures), chunk):
+        frames = torch.arange(start, min(start + chunk, len(structures)), device=structures.device)
+        batch = structures.batch(frames)
+        tables = pair_tables(batch, settings)
+        batch.tables.update(tables)
+        geometry = Geometry(batch, settings)
+        tables["radial_density"], tables["angular_density"] = geometry.densities()
+        for name, values in parts.items():
+            values.append(tables[name])
+    for name, kind in _TABLE_KINDS.items():
+        structures.attach(kind, name, torch.cat(parts.pop(name)))
+
+
+def _cutoffs(per_element: tuple[float, ...], batch: Batch) -> Tensor | float:
     """Cutoff of each pair (H,) by the mean of its elements', or one number where all are equal."""
     if len(set(per_element)) == 1:
         return per_element[0]
-    values = like.new_tensor(per_element).index_select(0, batch.types)
-    return 0.5 * (
-        values.index_select(0, batch.center) + values.index_select(0, batch.neighbor)
-    )
+    values = batch.vectors.new_tensor(per_element).index_select(0, batch.types)
+    ends = values.index_select(0, batch.center) + values.index_select(0, batch.neighbor)
+    return 0.5 * ends

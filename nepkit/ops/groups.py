@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .segment import gathered_segment_sum, segment_sum, starts
+from ..data.batch import starts
+from .segment import gathered_segment_sum, segment_sum
 
 
 class Groups:

@@ -34,9 +34,3 @@ def gathered_segment_sum(
     )
     return total.view(shape)
 
-
-def starts(counts: Tensor) -> Tensor:
-    """Segment starts (S + 1,) of segments with ``counts`` (S,) members, in the type of counts."""
-    result = counts.new_zeros(len(counts) + 1)
-    torch.cumsum(counts, 0, out=result[1:])
-    return result
