@@ -114,7 +114,7 @@ class Keyword:
         return sum(not name.startswith("[") for name in self.names)
 
 
-_OPTIMIZER = Word("adamw, adam or nadam", ("adamw", "adam", "nadam"))
+_OPTIMIZER = Word("adamw or adam", ("adamw", "adam"))
 _LOSS_FORM = Word("mse or rmse", ("mse", "rmse"))
 _NEP4 = "only NEP4 is trained here, write version 4"
 _POTENTIAL = "only potentials are trained here, write model_type 0"

@@ -489,7 +489,7 @@ STAGES = st.builds(
     learning_rate=st.tuples(numbers(0, 1, exclude_min=True), numbers(0, 1)),
     warmup=st.integers(0, 10**7),
     weight_decay=WEIGHTS,
-    optimizer=st.sampled_from(["adamw", "adam", "nadam"]),
+    optimizer=st.sampled_from(["adamw", "adam"]),
     loss_form=st.sampled_from(["mse", "rmse"]),
     max_grad_norm=numbers(0, 1e300, exclude_min=True),
     ema=numbers(0, 1, exclude_max=True),

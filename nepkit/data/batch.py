@@ -33,7 +33,7 @@ class Batch:
     row_pair_type: Tensor  # (R,) centre type * T + neighbour type
     radial_start: Tensor  # (R + 1,) directed radial pairs of a row
     angular_start: Tensor  # (R + 1,) directed angular pairs of a row
-    vectors: Tensor  # (H, 3) Å
+    vectors: Tensor  # (H, 3) float64 (or as in tables), Å
     center: Tensor  # (H,)
     neighbor: Tensor  # (H,)
     first: Tensor  # (H,) directed pair i -> j
@@ -86,7 +86,7 @@ class Structures:
         self.halves = offsets([len(n.center) for n in neighbors])
         self.angulars = offsets([len(n.angular) for n in neighbors])
         self.types = joined(types)
-        self.vectors = joined([n.vectors for n in neighbors], (3,)).to(dtype)
+        self.vectors = joined([n.vectors for n in neighbors], (3,))
         self.pair_index = stacked(
             "center", "neighbor", "first", "second", "first_row", "second_row"
         )
@@ -141,12 +141,15 @@ class Structures:
             name: values.index_select(0, index[kind])
             for name, (kind, values) in self._tables.items()
         }
+        vectors = tables.get("vectors")
+        if vectors is None:
+            vectors = self.vectors.index_select(0, half_index)
         return Batch(
             tables=tables, frames=frames, atom_start=atoms.to(torch.int32), half_start=halves.to(torch.int32),
             atom_frame=atom_frame, half_frame=half_frame, types=self.types.index_select(0, atom_index),
             row_start=starts(row_counts), row_center=row_center, row_pair_type=row_pair_type,
             radial_start=starts(radial_count), angular_start=starts(angular_count),
-            vectors=self.vectors.index_select(0, half_index),
+            vectors=vectors,
             center=center, neighbor=neighbor, first=first, second=second,
             first_row=first_row, second_row=second_row,
             angular=angular, angular_first=angular_first, angular_second=angular_second,

@@ -20,14 +20,15 @@ MAGNITUDE_LIMIT = 1e30
 
 _QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"' + r"|'[^'\\]*(?:\\.[^'\\]*)*'"
 _ITEM = re.compile(
-    rf"""\s*
-    ( {_QUOTED} | [^\s="'{{\[] [^\s=]* )            # a key, or a word that stands alone
+    rf"""\s* (?:
+    ( [^\s="'{{\[] [^\s=]* | {_QUOTED} )            # a key, or a word that stands alone
     (?: \s*(=)                                      # its value, if any:
-        (?: \s*({_QUOTED} | \{{[^{{}}]*\}} | \[(?:[^\[\]]|\[[^\[\]]*\])*\] )
-          | ([^\s="'{{\[]\S*)                       # directly after the =
+        (?: ([^\s="'{{\[]\S*)                       # directly after the =
+          | \s*({_QUOTED} | \{{[^{{}}]*\}} | \[(?:[^\[\]]|\[[^\[\]]*\])*\] )
           | \s+(?![^\s=]+\s*=)([^\s="'{{\[]\S*)     # after blanks, unless it is the next key
         )? )?
-    (?=\s|$)""",
+    (?=\s|$)
+    | (\S.*) )                                      # the rest, where none of this fits""",
     re.VERBOSE | re.ASCII,
 )
 _NUMBERS = re.compile(r"[-+.\deE\s]*", re.ASCII)
@@ -67,24 +68,18 @@ def parse_items(comment: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         raise Fault("the comment line is not UTF-8 text; save the file as UTF-8") from None
     items = {}
-    end = 0
-    for match in _ITEM.finditer(text):
-        if match.start() != end:
-            break
-        end = match.end()
-        key, equals, delimited, adjacent, separate = match.groups()
+    for key, equals, adjacent, delimited, separate, rest in _ITEM.findall(text):
+        if rest:
+            raise Fault(f"cannot read the comment line from {shown(rest)} on; is a quote missing?")
         key = key.lower().strip("\"'")
         if key not in KEYS or not equals:
             continue
         if key in items:
             raise Fault(f"{key} is given twice; keep one")
-        value = delimited[1:-1] if delimited else adjacent or separate or ""
+        value = adjacent or delimited[1:-1] or separate
         if not value.strip() and key != "config_type":
             raise Fault(f"{key} has no value")
         items[key] = value
-    if end < len(text):
-        rest = shown(text[end:].strip())
-        raise Fault(f"cannot read the comment line at: {rest} (a missing quote, a stray = ?)")
     return items
 
 
@@ -105,6 +100,9 @@ def parse_number(key: str, text: str) -> float:
 def parse_nine(key: str, text: str) -> list[float]:
     """Nine numbers, separated by blanks or commas."""
     text = text.replace(",", " ")
+    if "[" in text and key != "Lattice":
+        # Rows in brackets, as extxyz writes a symmetric tensor; in a Lattice they are ambiguous.
+        text = text.replace("[", " ").replace("]", " ")
     words = text.split()
     if len(words) != 9:
         hint = "; with six the order is ambiguous" if len(words) == 6 else ""
@@ -124,7 +122,7 @@ def parse_nine(key: str, text: str) -> list[float]:
 @lru_cache(maxsize=64)
 def parse_pbc(text: str) -> tuple[bool, ...]:
     """Periodic directions from ``T F T``, ``TFT``, ``1 0 1``, ``True False True`` or one word."""
-    words = text.strip("[] ").upper().replace(",", " ").split()
+    words = text.upper().replace(",", " ").split()
     if len(words) == 1:
         words = list(words[0]) if len(words[0]) == 3 else words * 3
     if len(words) != 3 or not _TRUTH.keys() >= set(words):

@@ -22,7 +22,7 @@ VIRIAL_TOLERANCE = 1e-3
 # integration grids leave a fraction of a percent, whereas a wrong order, or a tensor that is no
 # virial, shows in differences as large as the components themselves.
 ASYMMETRY_TOLERANCE = 0.01
-# A cell vector shorter than this (Å), or unit vectors spanning less than this span no cell.
+# A cell vector shorter than this (Å), or unit vectors spanning less than this, span no cell.
 FLATNESS = 1e-6
 
 
@@ -44,15 +44,15 @@ def parse_comment(comment: bytes, num_atoms: int) -> tuple[Layout, dict]:
         "cell": cell,
         "pbc": pbc,
         "virial": parse_virial(items, cell, num_atoms),
-        "source": items.get("config_type", ""),
+        "source": items.get("config_type", "").replace('\\"', '"').strip(),
     }
     for key in ("energy", "weight", "energy_weight"):
         if key in items:
             labels[key] = parse_number(key, items[key])
     if not 0 < labels.get("weight", 1.0) <= 100:
-        raise Fault(f"weight={items['weight']} must be above 0 and at most 100")
+        raise Fault(f"weight={labels['weight']:g} must be above 0 and at most 100")
     if labels.get("energy_weight", 1.0) < 0:
-        raise Fault(f"energy_weight={items['energy_weight']} must not be negative")
+        raise Fault(f"energy_weight={labels['energy_weight']:g} must not be negative")
     return layout, labels
 
 
@@ -68,7 +68,8 @@ def parse_cell(items: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
             raise Fault('pbc is true but there is no Lattice; add Lattice="..." or set pbc="F F F"')
         return np.zeros((3, 3)), np.array(pbc)
     values = parse_nine("Lattice", items["lattice"])
-    vectors = [values[3 * axis : 3 * axis + 3] for axis in range(3) if pbc[axis]]
+    cell = [values[0:3], values[3:6], values[6:9]]
+    vectors = [vector for vector, periodic in zip(cell, pbc) if periodic]
     lengths = [hypot(*vector) for vector in vectors]
     if lengths and min(lengths) < FLATNESS:
         raise Fault(
@@ -79,7 +80,7 @@ def parse_cell(items: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
         span = abs(dot(normal, vectors[2])) if all(pbc) else hypot(*normal)
         if span < FLATNESS * prod(lengths):
             raise Fault("the periodic cell vectors are linearly dependent; mend the Lattice")
-    return np.array(values).reshape(3, 3), np.array(pbc)
+    return np.array(cell), np.array(pbc)
 
 
 def parse_virial(items: dict[str, str], cell: np.ndarray, num_atoms: int) -> np.ndarray | None:

@@ -27,7 +27,7 @@ from nepkit.units import ATOMIC_NUMBERS, ELEMENTS
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Frames are read into arrays together until they have this many atom lines: numpy is fast for
 # long arrays only.
-_BATCH = 2000
+_BATCH = 1000
 # Atom lines fetched at a time, so that a mistaken number of atoms does not fetch the whole file.
 _BLOCK = 10_000
 
@@ -144,15 +144,15 @@ class _Reader:
         return None
 
     def read_atom_lines(self, num_atoms: int, layout: Layout) -> list[bytes]:
-        lines = []
-        while len(lines) < num_atoms:
+        lines = list(islice(self.file, min(num_atoms, _BLOCK)))
+        block = lines
+        # A frame larger than a block is checked as it comes, lest a mistaken number of atoms
+        # swallow the frames that follow.
+        while block and len(lines) < num_atoms:
+            if read_fixed_point(block, layout) is None and first_fault(block, layout):
+                break
             block = list(islice(self.file, min(num_atoms - len(lines), _BLOCK)))
             lines += block
-            # A frame larger than a block is checked as it comes, lest a mistaken number of atoms
-            # swallow the frames that follow.
-            widths = set(map(len, map(bytes.split, block))) if num_atoms > _BLOCK else set()
-            if not block or widths - {len(layout.names)}:
-                break
         if len(lines) < num_atoms:
             if fault := first_fault(lines, layout):
                 self.fail_in_atoms(self.index, self.line + 1, num_atoms, fault)
@@ -168,16 +168,16 @@ class _Reader:
         for head in batch:
             start, end = end, end + len(head.atom_lines)
             if together:
-                numbers, vectors = together[0][start:end].copy(), together[1][start:end]
+                numbers, *vectors = (array[start:end] for array in together)
             else:
                 try:
-                    numbers, vectors = read_words(head.atom_lines, head.layout)
+                    numbers, *vectors = read_words(head.atom_lines, head.layout)
                 except Fault as fault:
                     self.fail_in_atoms(head.index, head.line + 2, end - start, fault)
             yield Frame(
                 numbers=numbers,
-                positions=vectors[:, :3].copy(),
-                forces=vectors[:, 3:].copy() if vectors.shape[1] == 6 else None,
+                positions=vectors[0],
+                forces=vectors[1] if len(vectors) == 2 else None,
                 path=self.path,
                 index=head.index,
                 line=head.line,

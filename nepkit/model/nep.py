@@ -44,24 +44,31 @@ class Nep:
         pieces = flat.split([math.prod(shape) for shape in self.shapes.values()])
         return {name: p.view(s) for (name, s), p in zip(self.shapes.items(), pieces)}
 
+    def weights_and_biases(self) -> tuple[slice, slice]:
+        """The two stretches of the flat tensor."""
+        sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        cut = sum(size for name, size in sizes.items() if "bias" not in name)
+        return slice(0, cut), slice(cut, None)
+
     def __call__(self, batch: Batch, flat: Tensor | None = None) -> Evaluation:
         """Evaluate ``batch`` with ``flat`` in place of the model's own parameters."""
         return Evaluation(self, batch, self.flat if flat is None else flat)
 
 
 def parameter_shapes(settings: ModelSettings, n_pair_types: int) -> dict[str, tuple[int, ...]]:
-    """Shape of each parameter, in the order of the flat tensor."""
+    """Shape of each parameter, in the order of the flat tensor: weights, then biases."""
     n_types, width = len(settings.elements), settings.descriptor_length
-    shapes: dict[str, tuple[int, ...]] = {}
+    weights: dict[str, tuple[int, ...]] = {}
+    biases: dict[str, tuple[int, ...]] = {}
     for layer, neurons in enumerate(settings.neuron):
-        shapes[f"hidden_weight_{layer}"] = (n_types, neurons, width)
-        shapes[f"hidden_bias_{layer}"] = (n_types, neurons)
+        weights[f"hidden_weight_{layer}"] = (n_types, neurons, width)
+        biases[f"hidden_bias_{layer}"] = (n_types, neurons)
         width = neurons
-    shapes |= {"output_weight": (n_types, width), "element_bias": (n_types,)}
+    weights["output_weight"] = (n_types, width)
     for kind, name in enumerate(("radial", "angular")):
         size = (settings.n_max[kind] + 1, settings.basis_size[kind] + 1)
-        shapes[f"{name}_coefficients"] = (n_pair_types, *size)
-    return shapes
+        weights[f"{name}_coefficients"] = (n_pair_types, *size)
+    return weights | biases | {"element_bias": (n_types,)}
 
 
 class Evaluation:
@@ -80,7 +87,7 @@ class Evaluation:
             views["output_weight"],
             views["element_bias"],
         )
-        self.geometry = Geometry(batch, settings)
+        self.geometry = Geometry(batch, settings, flat.dtype)
         group = model.group_of_pair_type.index_select(0, batch.row_pair_type)
         form = contraction_form(flat.device, len(settings.elements))
         self.contraction = Contraction(

@@ -27,9 +27,10 @@ class Geometry:
     of its ends: f_k is the same, Y_l(-r) = (-1)^l Y_l(r).
     """
 
-    def __init__(self, batch: Batch, settings: ModelSettings):
+    def __init__(self, batch: Batch, settings: ModelSettings, dtype: torch.dtype):
         self.batch = batch
-        tables = batch.tables if "unit" in batch.tables else pair_tables(batch, settings)
+        tables = batch.tables if "unit" in batch.tables else pair_tables(batch, settings, dtype)
+        self.vectors = tables["vectors"]  # (H, 3)
         self.unit = tables["unit"]  # (H, 3)
         self.radial_slope = tables["radial_slope"]  # (H, K_R)
         self.harmonics = tables["harmonics"]  # (Q, L)
@@ -51,7 +52,7 @@ class Geometry:
         both = torch.cat([batch.first, batch.second]).long()
         self.half = torch.empty(2 * n_half, dtype=torch.int32, device=pairs.device)
         self.half[both] = pairs.repeat(2)
-        self.sign = batch.vectors.new_ones(2 * n_half)
+        self.sign = self.unit.new_ones(2 * n_half)
         self.sign[batch.second.long()] = -1.0
         self.directed_start = batch.radial_start.index_select(0, batch.row_start)
 
@@ -112,7 +113,7 @@ class Geometry:
     def virials(self, pair_forces: Tensor) -> Tensor:
         """Virial of each frame (B, 6) eV, xx yy zz xy yz zx. Pair forces, then this, is J^T for virials."""
         rows, columns = list(VIRIAL_ROWS), list(VIRIAL_COLUMNS)
-        products = self.batch.vectors[:, rows] * pair_forces[:, columns]
+        products = self.vectors[:, rows] * pair_forces[:, columns]
         return -segment_sum(products, self.batch.half_start)
 
     def _angular_forces(self, gradient: Tensor) -> Tensor:
@@ -132,7 +133,7 @@ class Geometry:
         if virials is not None:
             pulls = virials.index_select(0, batch.half_frame)
             for k, (row, column) in enumerate(zip(VIRIAL_ROWS, VIRIAL_COLUMNS)):
-                tangent[:, column].addcmul_(batch.vectors[:, row], pulls[:, k], value=-1.0)
+                tangent[:, column].addcmul_(self.vectors[:, row], pulls[:, k], value=-1.0)
         stretch = (tangent * self.unit).sum(1)  # (H,)
         radial = gathered_segment_sum(
             self.radial_slope, self.half, batch.radial_start, stretch.index_select(0, self.half)
@@ -154,8 +155,11 @@ class Geometry:
         return directions.index_select(0, self.slot_direction)
 
 
-def pair_tables(batch: Batch, settings: ModelSettings) -> dict[str, Tensor]:
-    """What the maps need of each pair: directions, radial functions, harmonics, and derivatives."""
+def pair_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Tensor]:
+    """What the maps need of each pair: directions, radial functions, harmonics, and derivatives.
+
+    Computed in float64, as the recursions lose digits near the ends, then rounded once to ``dtype``.
+    """
     vectors, angular = batch.vectors, batch.angular
     distance = vectors.norm(dim=1)
     cutoff = _cutoffs(settings.radial_cutoff, batch)
@@ -168,7 +172,8 @@ def pair_tables(batch: Batch, settings: ModelSettings) -> dict[str, Tensor]:
     harmonics, gradient = solid_harmonics(
         vectors.index_select(0, angular), angular_distance, settings.l_max
     )
-    return {
+    tables = {
+        "vectors": vectors,
         "unit": vectors / distance[:, None],
         "radial": radial,
         "radial_slope": radial_slope,
@@ -176,10 +181,11 @@ def pair_tables(batch: Batch, settings: ModelSettings) -> dict[str, Tensor]:
         "harmonics": harmonics,
         "harmonics_gradient": gradient,
     }
+    return {name: values.to(dtype) for name, values in tables.items()}
 
 
 _TABLE_KINDS = {
-    "unit": "halves", "radial_slope": "halves", "angular_basis": "angulars",
+    "vectors": "halves", "unit": "halves", "radial_slope": "halves", "angular_basis": "angulars",
     "harmonics": "angulars", "harmonics_gradient": "angulars",
     "radial_density": "rows", "angular_density": "rows",
 }  # fmt: skip
@@ -192,7 +198,7 @@ def table_bytes(structures: Structures, settings: ModelSettings) -> int:
     halves, angulars, rows = (
         int(offsets[-1]) for offsets in (structures.halves, structures.angulars, structures.rows)
     )
-    numbers = halves * (3 + n_radial) + angulars * (2 * n_angular + 4 * n_components)
+    numbers = halves * (6 + n_radial) + angulars * (2 * n_angular + 4 * n_components)
     numbers += rows * (n_radial + n_angular * n_components)
     return numbers * structures.dtype.itemsize
 
@@ -203,9 +209,9 @@ def attach_tables(structures: Structures, settings: ModelSettings, chunk: int = 
     for start in range(0, len(structures), chunk):
         frames = torch.arange(start, min(start + chunk, len(structures)), device=structures.device)
         batch = structures.batch(frames)
-        tables = pair_tables(batch, settings)
+        tables = pair_tables(batch, settings, structures.dtype)
         batch.tables.update(tables)
-        geometry = Geometry(batch, settings)
+        geometry = Geometry(batch, settings, structures.dtype)
         tables["radial_density"], tables["angular_density"] = geometry.densities()
         for name, values in parts.items():
             values.append(tables[name])

@@ -1,0 +1,102 @@
+"""Screened nuclear repulsion (ZBL): holds no trainable number, so it is evaluated once a frame.
+
+E_ij = K Z_i Z_j / r phi(r / a) fc(r), 1/a = 2.134563 (Z_i^0.23 + Z_j^0.23) / Å, and fc falls from
+1 at the inner to 0 at the outer radius as a cosine. J. F. Ziegler, J. P. Biersack, U. Littmark, The
+Stopping and Range of Ions in Matter (1985); GPUMD's three forms: universal, typewise (outer radius
+from covalent radii) and flexible (radii and phi of each pair of elements).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..config import ModelSettings, Zbl
+from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
+from ..data.neighbors import Neighbors
+from ..units import ATOMIC_NUMBERS, COULOMB, COVALENT_RADII
+
+# phi(x) = sum of amplitude * exp(-rate x), as amplitude, rate, amplitude, rate, ...
+UNIVERSAL = (0.18175, 3.1998, 0.50986, 0.94229, 0.28022, 0.4029, 0.02817, 0.20162)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ZblTerms:
+    """ZBL of one frame, float64."""
+
+    atom_energies: np.ndarray  # (N,) eV
+    forces: np.ndarray  # (N, 3) eV/Å
+    virial: np.ndarray  # (6,) eV, xx yy zz xy yz zx
+
+
+def zbl_terms(types: np.ndarray, neighbors: Neighbors, settings: ModelSettings) -> ZblTerms:
+    """ZBL of a frame with atom ``types`` (N,).
+
+    As in GPUMD only pairs within the angular cutoff take part.
+    """
+    n_atoms = len(types)
+    zbl, pairs = settings.zbl, neighbors.angular
+    if zbl is None or len(pairs) == 0:
+        return ZblTerms(np.zeros(n_atoms), np.zeros((n_atoms, 3)), np.zeros(6))
+    center, neighbor = neighbors.center[pairs], neighbors.neighbor[pairs]
+    vectors = neighbors.vectors[pairs]
+    distance = np.linalg.norm(vectors, axis=1)
+    inner, outer, screening = pair_parameters(settings.elements, zbl)
+    pair_type = types[center] * len(settings.elements) + types[neighbor]
+    near = distance < outer[pair_type]
+    center, neighbor, vectors, distance, pair_type = (
+        x[near] for x in (center, neighbor, vectors, distance, pair_type)
+    )
+    charges = np.array([ATOMIC_NUMBERS[element] for element in settings.elements], dtype=float)
+    z_i, z_j = charges[types[center]], charges[types[neighbor]]
+    energy, slope = pair_energy(
+        distance, z_i, z_j, inner[pair_type], outer[pair_type], screening[pair_type]
+    )
+    pull = (slope / distance)[:, None] * vectors  # dU/dr_ij
+    forces = np.stack(
+        [
+            np.bincount(center, pull[:, k], n_atoms) - np.bincount(neighbor, pull[:, k], n_atoms)
+            for k in range(3)
+        ],
+        axis=1,
+    )
+    half = 0.5 * energy
+    atom_energies = np.bincount(center, half, n_atoms) + np.bincount(neighbor, half, n_atoms)
+    virial = -(vectors[:, VIRIAL_ROWS] * pull[:, VIRIAL_COLUMNS]).sum(0)
+    return ZblTerms(atom_energies, forces, virial)
+
+
+def pair_parameters(elements: tuple[str, ...], zbl: Zbl):
+    """Inner and outer radius (T*T,) Å and screening (T*T, 8) of each pair of types."""
+    n_types = len(elements)
+    if zbl.flexible is not None:
+        table = np.empty((n_types, n_types, 10))
+        upper = np.triu_indices(n_types)
+        table[upper] = zbl.flexible
+        table[upper[::-1]] = zbl.flexible
+        table = table.reshape(-1, 10)
+        return table[:, 0], table[:, 1], table[:, 2:]
+    inner = np.full((n_types, n_types), zbl.inner)
+    outer = np.full((n_types, n_types), zbl.outer)
+    if zbl.typewise_factor is not None:
+        radii = np.array([COVALENT_RADII[ATOMIC_NUMBERS[element] - 1] for element in elements])
+        outer = np.minimum(zbl.typewise_factor * (radii[:, None] + radii), zbl.outer)
+        inner[:] = 0.0
+    return inner.ravel(), outer.ravel(), np.tile(UNIVERSAL, (n_types**2, 1))
+
+
+def pair_energy(distance, z_i, z_j, inner, outer, screening):
+    """Energy (P,) eV and its derivative (P,) eV/Å of pairs closer than ``outer``."""
+    inverse_length = 2.134563 * (z_i**0.23 + z_j**0.23)
+    x = distance * inverse_length
+    amplitude, rate = screening[:, 0::2], screening[:, 1::2]
+    waves = amplitude * np.exp(-rate * x[:, None])
+    phi, phi_slope = waves.sum(1), -(rate * waves).sum(1) * inverse_length
+    strength = COULOMB * z_i * z_j / distance
+    bare, bare_slope = strength * phi, strength * (phi_slope - phi / distance)
+    beyond = distance > inner
+    width = np.where(beyond, outer - inner, 1.0)
+    angle = np.where(beyond, np.pi * (distance - inner) / width, 0.0)
+    cutoff, cutoff_slope = 0.5 * np.cos(angle) + 0.5, -0.5 * np.pi / width * np.sin(angle)
+    return bare * cutoff, bare_slope * cutoff + bare * cutoff_slope

@@ -1,0 +1,79 @@
+"""Learning rate and batches as pure functions of the step, and numbers chosen from the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..config import NepConfig, Stage
+
+# Steps of a training whose length nobody asked for.
+DEFAULT_STEPS = 10000
+
+
+def resolve(config: NepConfig, n_frames: int, n_atoms: int) -> tuple[NepConfig, list[str]]:
+    """Fill in batch and generation where they are left to us, and say so.
+
+    ``n_frames``, ``n_atoms``: of the training set.
+    """
+    stages, lines = [], []
+    for number, stage in enumerate(config.stages, start=1):
+        where = f"stage {number}: " if len(config.stages) > 1 else ""
+        if stage.batch is None:
+            stage = replace(stage, batch=default_batch(n_frames, n_atoms))
+            lines.append(f"{where}batch {stage.batch}, chosen from the data")
+        per_epoch = batches_per_epoch(n_frames, stage.batch)
+        if stage.epoch is not None:
+            stage = replace(stage, generation=stage.epoch * per_epoch, epoch=None)
+        elif stage.generation is None:
+            stage = replace(stage, generation=DEFAULT_STEPS)
+            lines.append(f"{where}generation {stage.generation}, chosen by nepkit")
+        stages.append(stage)
+    return replace(config, stages=tuple(stages)), lines
+
+
+def default_batch(n_frames: int, n_atoms: int) -> int:
+    """Frames a step: some 200 atoms, at most a fifth of the data."""
+    wanted = round(200 * n_frames / n_atoms)
+    return max(1, min(wanted, max(n_frames // 5, 1)))
+
+
+def batches_per_epoch(n_frames: int, batch: int) -> int:
+    """Batches that hold every frame once; their sizes differ by one frame at most."""
+    return max(1, math.ceil(n_frames / batch))
+
+
+def learning_rate(step: int, stage: Stage) -> float:
+    """Rate of ``step`` (from 0) of a stage: linear warm-up, then a cosine from start to stop."""
+    start, stop = stage.learning_rate
+    if step < stage.warmup:
+        return start * (step + 1) / (stage.warmup + 1)
+    span = max(stage.generation - stage.warmup, 1)
+    progress = min((step - stage.warmup) / span, 1.0)
+    return stop + 0.5 * (start - stop) * (1.0 + math.cos(math.pi * progress))
+
+
+@dataclass
+class Sampler:
+    """The frames of each step of a stage: every epoch a new order, from the seed and the epoch."""
+
+    n_frames: int
+    batch: int
+    seed: int
+    stage: int
+    _epoch: int = -1
+
+    def frames(self, step: int) -> Tensor:
+        """Frames (B,) int64 of ``step`` (from 0) of the stage."""
+        n_batches = batches_per_epoch(self.n_frames, self.batch)
+        epoch, place = divmod(step, n_batches)
+        if epoch != self._epoch:
+            generator = torch.Generator()
+            generator.manual_seed(hash((self.seed, self.stage, epoch)) & (2**63 - 1))
+            self._order = torch.randperm(self.n_frames, generator=generator)
+            self._epoch = epoch
+        first, last = (self.n_frames * k // n_batches for k in (place, place + 1))
+        return self._order[first:last]

@@ -1,0 +1,92 @@
+"""One training step: evaluate, compare, differentiate, update."""
+
+from __future__ import annotations
+
+import torch
+
+from ..config import Stage
+from ..data.batch import Batch
+from ..model.nep import Nep
+from ..ops.segment import segment_sum
+from .loss import LossResult, loss, regularisation
+
+OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+
+
+class Step:
+    """Updates a model's parameters and their running average, batch by batch.
+
+    ``use_virial``: whether the data have virial labels at all.
+    """
+
+    def __init__(self, model: Nep, stage: Stage, *, use_virial: bool):
+        self.model, self.use_virial = model, use_virial
+        self.average = model.flat.clone()  # exponential moving average of the parameters
+        self.gradient = torch.zeros_like(model.flat)
+        # Steps without a finite gradient: in a row until now, and all.
+        self.unusable = torch.zeros((), device=model.flat.device)
+        self.skipped = torch.zeros((), device=model.flat.device)
+        self.begin_stage(stage)
+
+    def begin_stage(self, stage: Stage):
+        """Go on with the rules of ``stage`` and a new optimizer; biases never decay."""
+        self.stage = stage
+        groups = []
+        for part, decay in zip(self.model.weights_and_biases(), (stage.weight_decay, 0.0)):
+            stretch = self.model.flat[part].detach()
+            stretch.grad = self.gradient[part]
+            groups.append({"params": [stretch], "weight_decay": decay})
+        self.optimizer = OPTIMIZERS[stage.optimizer](
+            groups, lr=stage.learning_rate[0], fused=True
+        )
+
+    def __call__(self, batch: Batch, rate: float, age: int) -> LossResult:
+        """Take a step with learning rate ``rate``; ``age`` counts all steps from 0.
+
+        A step whose gradient is not finite changes nothing but the two counters. Nothing is read
+        back to the host: the fused optimizer takes clipping and the finite flag from the device.
+        """
+        result = self.differentiate(batch)
+        norm = self.gradient.norm()
+        finite = torch.isfinite(norm)
+        self.unusable = torch.where(finite, 0.0, self.unusable + 1.0)
+        self.skipped = self.skipped + (~finite)
+        self.optimizer.found_inf = (~finite).float()
+        self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        # Early on the average forgets the start faster.
+        decay = min(self.stage.ema, (1.0 + age) / (10.0 + age))
+        self.average.lerp_(self.model.flat, 1.0 - decay)
+        return result
+
+    def differentiate(self, batch: Batch) -> LossResult:
+        """The loss of ``batch``; its gradient goes to ``self.gradient``."""
+        evaluation = self.model(batch)
+        pair_forces = evaluation.pair_forces()
+        geometry = evaluation.geometry
+        energy = segment_sum(evaluation.atom_energies, batch.atom_start)
+        virial = geometry.virials(pair_forces) if self.use_virial else None
+        result = loss(batch, self.stage, energy, geometry.forces(pair_forces), virial)
+        atom_energy = result.energy.index_select(0, batch.atom_frame)
+        parts = evaluation.gradient(atom_energy, result.forces, result.virial)
+        torch.cat([parts[name].flatten() for name in self.model.shapes], out=self.gradient)
+        if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
+            self.gradient += regularisation(self.model.flat, self.stage)[2]
+        return result
+
+    def state(self) -> dict:
+        """All that a later run needs to go on bit by bit."""
+        return {
+            "average": self.average,
+            "unusable": self.unusable,
+            "skipped": self.skipped,
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state(self, state: dict):
+        """Take up what ``state`` gave; the stage must be the same."""
+        self.average.copy_(state["average"])
+        self.unusable, self.skipped = state["unusable"], state["skipped"]
+        self.optimizer.load_state_dict(state["optimizer"])
