@@ -68,7 +68,7 @@ class Structures:
         dtype: torch.dtype,
     ):
         """``types``: (N,) int32 of each frame; the lists are equally long."""
-        self.device, self.dtype, self.n_types = device, dtype, n_types
+        self.device, self.dtype, self.n_types = torch.device(device), dtype, n_types
 
         def joined(arrays, columns=()):
             flat = np.concatenate(arrays) if arrays else np.empty((0, *columns))

@@ -64,7 +64,7 @@ def shown(text: str | bytes) -> str:
 def parse_items(comment: bytes) -> dict[str, str]:
     """The values of ``KEYS`` in a comment line, without quotes, keys in lower case."""
     try:
-        text = comment.decode().rstrip()
+        text = comment.rstrip().decode()
     except UnicodeDecodeError:
         raise Fault("the comment line is not UTF-8 text; save the file as UTF-8") from None
     items = {}
@@ -133,7 +133,7 @@ def parse_pbc(text: str) -> tuple[bool, ...]:
 @lru_cache(maxsize=256)
 def parse_properties(text: str) -> Layout:
     """Layout from ``name:type:count:...``; species and pos are needed, force or forces optional."""
-    words = [word.strip() for word in text.split(":")]
+    words = [word.strip(" \t") for word in text.split(":")]
     if len(words) % 3:
         raise Fault(f"Properties={shown(text)} is not a list of name:type:count")
     names, real, first = [], [], {}

@@ -112,7 +112,7 @@ class _Reader:
             return None
         line = self.line
         comment = self.file.readline()
-        self.line += 1
+        self.line += bool(comment)
         if not comment.endswith(b"\n"):
             self.fail(f"the file ends here; expected a comment line and {num_atoms} atom lines")
         try:

@@ -49,6 +49,7 @@ def model_from_file(file: NepFile, *, device, dtype) -> Nep:
     model = Nep(settings, torch.arange(n_types**2), device=device, dtype=dtype)
     model.element_energy.copy_(torch.from_numpy(energy))
     model.q_scaler.copy_(torch.from_numpy(file.q_scaler))
+    model.file_q_scaler.copy_(model.q_scaler)
     values = {f"hidden_weight_{k}": w for k, w in enumerate(hidden)}
     values |= {f"hidden_bias_{k}": b for k, b in enumerate(bias)}
     values |= {
@@ -60,3 +61,39 @@ def model_from_file(file: NepFile, *, device, dtype) -> Nep:
         if name in values:
             view.copy_(torch.from_numpy(np.ascontiguousarray(values[name])))
     return model
+
+
+def model_to_file(
+    model: Nep, flat: torch.Tensor, max_neighbors: tuple[int, int]
+) -> NepFile:
+    """The nep.txt of ``model`` with the parameters ``flat`` (n_parameters,).
+
+    Undoes ``trained_settings``: where several elements have energies of their own, a saturated
+    neuron of each element carries what the common bias cannot.
+    """
+    values = {k: v.cpu().numpy() for k, v in model.views(flat).items()}
+    layers = range(len(model.settings.neuron))
+    hidden = [values[f"hidden_weight_{k}"] for k in layers]
+    bias = [values[f"hidden_bias_{k}"] for k in layers]
+    output, settings = values["output_weight"], model.settings
+    # The network sees q times the scaler, whichever of the two carries the factor.
+    ratio = model.q_scaler.double() / model.file_q_scaler.double()
+    hidden[0] = (hidden[0] * ratio.cpu().numpy()).astype(hidden[0].dtype)
+    energy = model.element_energy.cpu().numpy() + values["element_bias"]
+    common = energy[0] if len(energy) == 1 else float(np.float32(energy.mean()))
+    if len(energy) > 1:
+        settings = replace(settings, neuron=(*settings.neuron[:-1], settings.neuron[-1] + 1))
+        hidden[-1] = np.pad(hidden[-1], ((0, 0), (0, 1), (0, 0)))
+        bias[-1] = np.pad(bias[-1], ((0, 0), (0, 1)), constant_values=SATURATED)
+        # tanh(0 - SATURATED) = -1
+        output = np.concatenate([output.astype(np.float64), (common - energy)[:, None]], axis=1)
+    n_types = len(settings.elements)
+    coefficients = []
+    for name in ("radial_coefficients", "angular_coefficients"):
+        full = np.zeros((n_types**2, *values[name].shape[1:]), values[name].dtype)
+        full[model.pair_types.cpu().numpy()] = values[name]
+        coefficients.append(full.reshape(n_types, n_types, *full.shape[1:]))
+    return NepFile(
+        settings, max_neighbors, tuple(hidden), tuple(bias), output, -float(common),
+        *coefficients, model.file_q_scaler.cpu().numpy(),
+    )  # fmt: skip

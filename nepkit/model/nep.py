@@ -35,6 +35,9 @@ class Nep:
         size = sum(math.prod(shape) for shape in self.shapes.values())
         self.flat = torch.zeros(size, device=device, dtype=dtype)
         self.q_scaler = torch.ones(settings.descriptor_length, device=device, dtype=dtype)
+        # The scaler of the nep.txt: GPUMD's own, which it computes anew where it goes on with a
+        # nep.restart. Writing the model moves the ratio of the two into the first weights.
+        self.file_q_scaler = torch.ones_like(self.q_scaler)
         # Energy of each element that no environment changes, taken out of the network (T,).
         self.element_energy = torch.zeros(n_types, device=device, dtype=torch.float64)
         self.invariants = Invariants(settings.l_max, settings.invariants, self.flat)

@@ -29,8 +29,38 @@ def gathered_segment_sum(
     if len(index) == 0 or values.numel() == 0:
         return values.new_zeros(shape)
     flat = values.reshape(len(values), -1)
-    total = embedding_bag(
+    if torch.is_grad_enabled() and (flat.requires_grad or _needs_grad(weights)):
+        return _DifferentiableSum.apply(flat, index, start, weights).view(shape)
+    return _bag(flat, index, start, weights).view(shape)
+
+
+def _needs_grad(weights: Tensor | None) -> bool:
+    return weights is not None and weights.requires_grad
+
+
+def _bag(flat: Tensor, index: Tensor, start: Tensor, weights: Tensor | None) -> Tensor:
+    return embedding_bag(
         index, flat, start, mode="sum", per_sample_weights=weights, include_last_offset=True
     )
-    return total.view(shape)
 
+
+class _DifferentiableSum(torch.autograd.Function):
+    """The sum for torch's autograd, to any order, which embedding_bag itself is not."""
+
+    @staticmethod
+    def forward(ctx, flat, index, start, weights):
+        ctx.save_for_backward(flat, index, start, weights)
+        return _bag(flat, index, start, weights)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        flat, index, start, weights = ctx.saved_tensors
+        segments = torch.arange(len(start) - 1, device=start.device)
+        segments = torch.repeat_interleave(segments, start.diff().long())
+        members = gradient.index_select(0, segments)
+        to_weights = None
+        if weights is not None:
+            to_weights = (members * flat.index_select(0, index)).sum(1)
+            members = members * weights[:, None]
+        to_values = torch.zeros_like(flat).index_add(0, index.long(), members)
+        return to_values, None, None, to_weights

@@ -1,0 +1,7 @@
+"""Training: from a GPUMD run directory to a nep.txt."""
+
+from .outputs import Errors
+from .run import train_nep
+from .signals import Interrupted
+
+__all__ = ["Errors", "Interrupted", "train_nep"]

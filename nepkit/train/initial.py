@@ -29,7 +29,11 @@ def new_model(
     for name in ("radial_coefficients", "angular_coefficients"):
         values = torch.randn(views[name].shape, generator=generator, dtype=torch.float64)
         views[name].copy_(values.to(device) * trained[:, None, None])
-    low, high = descriptor_range(model, sets[0])
+    ones = torch.zeros_like(model.flat)
+    for name in ("radial_coefficients", "angular_coefficients"):
+        model.views(ones)[name].fill_(1.0)
+    model.file_q_scaler.copy_(scaler(*descriptor_range(model, sets[0], ones)))
+    low, high = descriptor_range(model, sets[0], model.flat)
     model.q_scaler.copy_(scaler(low, high))
     center = 0.5 * (low + high) * model.q_scaler
     for layer, neurons in enumerate(settings.neuron):
@@ -47,12 +51,12 @@ def new_model(
     return model
 
 
-def descriptor_range(model: Nep, data: Prepared) -> tuple[Tensor, Tensor]:
-    """Smallest and largest value of each descriptor component (D,) over all atoms."""
+def descriptor_range(model: Nep, data: Prepared, flat: Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest value of each descriptor component (D,) over all atoms, with ``flat``."""
     low = high = None
     for start, stop in chunks(data.n_atoms):
         frames = torch.arange(start, stop, device=data.structures.device)
-        smallest, largest = torch.aminmax(model(data.structures.batch(frames)).q, dim=0)
+        smallest, largest = torch.aminmax(model(data.structures.batch(frames), flat).q, dim=0)
         low = smallest if low is None else torch.minimum(low, smallest)
         high = largest if high is None else torch.maximum(high, largest)
     return low, high

@@ -12,12 +12,16 @@ from ..config import NepConfig, Stage
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
+# GPUMD's output_interval.
+DEFAULT_INTERVAL = 100
 
 
-def resolve(config: NepConfig, n_frames: int, n_atoms: int) -> tuple[NepConfig, list[str]]:
+def resolve(
+    config: NepConfig, n_frames: int, n_atoms: int, n_all: int
+) -> tuple[NepConfig, list[str]]:
     """Fill in batch and generation where they are left to us, and say so.
 
-    ``n_frames``, ``n_atoms``: of the training set.
+    ``n_frames``, ``n_atoms``: of the training set; ``n_all``: frames of all sets.
     """
     stages, lines = [], []
     for number, stage in enumerate(config.stages, start=1):
@@ -32,7 +36,14 @@ def resolve(config: NepConfig, n_frames: int, n_atoms: int) -> tuple[NepConfig, 
             stage = replace(stage, generation=DEFAULT_STEPS)
             lines.append(f"{where}generation {stage.generation}, chosen by nepkit")
         stages.append(stage)
-    return replace(config, stages=tuple(stages)), lines
+    interval = config.output_interval
+    if interval == DEFAULT_INTERVAL:
+        # Judging all frames costs about half as much as training on them: keep it near a tenth.
+        judging = 0.5 * n_all / min(stage.batch for stage in stages)
+        interval *= max(1, math.ceil(judging / (0.1 * interval)))
+    if interval != config.output_interval:
+        lines.append(f"output_interval {interval}, as the data are large")
+    return replace(config, stages=tuple(stages), output_interval=interval), lines
 
 
 def default_batch(n_frames: int, n_atoms: int) -> int:
@@ -72,7 +83,8 @@ class Sampler:
         epoch, place = divmod(step, n_batches)
         if epoch != self._epoch:
             generator = torch.Generator()
-            generator.manual_seed(hash((self.seed, self.stage, epoch)) & (2**63 - 1))
+            mixed = (self.seed * 1_000_003 + self.stage) * 1_000_003 + epoch
+            generator.manual_seed(mixed % 2**63)
             self._order = torch.randperm(self.n_frames, generator=generator)
             self._epoch = epoch
         first, last = (self.n_frames * k // n_batches for k in (place, place + 1))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Batch
-from ..model.nep import Nep
+from ..model.nep import Evaluation, Nep
 from ..ops.segment import segment_sum
 from .loss import LossResult, loss, regularisation
 
@@ -16,11 +19,15 @@ OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 class Step:
     """Updates a model's parameters and their running average, batch by batch.
 
-    ``use_virial``: whether the data have virial labels at all.
+    ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
+    autograd, where torch differentiates the energy and then the loss.
     """
 
-    def __init__(self, model: Nep, stage: Stage, *, use_virial: bool):
+    def __init__(
+        self, model: Nep, stage: Stage, *, use_virial: bool, force_mode: str = "analytic"
+    ):
         self.model, self.use_virial = model, use_virial
+        self.differentiate = {"analytic": self._analytic, "autograd": self._autograd}[force_mode]
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
         # Steps without a finite gradient: in a row until now, and all.
@@ -61,20 +68,37 @@ class Step:
         self.average.lerp_(self.model.flat, 1.0 - decay)
         return result
 
-    def differentiate(self, batch: Batch) -> LossResult:
+    def _analytic(self, batch: Batch) -> LossResult:
         """The loss of ``batch``; its gradient goes to ``self.gradient``."""
         evaluation = self.model(batch)
-        pair_forces = evaluation.pair_forces()
-        geometry = evaluation.geometry
-        energy = segment_sum(evaluation.atom_energies, batch.atom_start)
-        virial = geometry.virials(pair_forces) if self.use_virial else None
-        result = loss(batch, self.stage, energy, geometry.forces(pair_forces), virial)
+        result = self._loss(batch, evaluation, evaluation.pair_forces())
         atom_energy = result.energy.index_select(0, batch.atom_frame)
         parts = evaluation.gradient(atom_energy, result.forces, result.virial)
         torch.cat([parts[name].flatten() for name in self.model.shapes], out=self.gradient)
+        self._regularise()
+        return result
+
+    def _autograd(self, batch: Batch) -> LossResult:
+        """The same by torch's double backward through the pair vectors."""
+        vectors = batch.vectors.detach().requires_grad_()
+        flat = self.model.flat.detach().requires_grad_()
+        evaluation = self.model(replace(batch, vectors=vectors), flat)
+        energy = evaluation.atom_energies.sum()
+        pair_forces = torch.autograd.grad(energy, vectors, create_graph=True)[0]
+        result = self._loss(batch, evaluation, pair_forces.to(flat.dtype))
+        self.gradient.copy_(torch.autograd.grad(result.value, flat)[0])
+        self._regularise()
+        return result
+
+    def _loss(self, batch: Batch, evaluation: Evaluation, pair_forces: Tensor) -> LossResult:
+        geometry = evaluation.geometry
+        energy = segment_sum(evaluation.atom_energies, batch.atom_start)
+        virial = geometry.virials(pair_forces) if self.use_virial else None
+        return loss(batch, self.stage, energy, geometry.forces(pair_forces), virial)
+
+    def _regularise(self):
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
             self.gradient += regularisation(self.model.flat, self.stage)[2]
-        return result
 
     def state(self) -> dict:
         """All that a later run needs to go on bit by bit."""

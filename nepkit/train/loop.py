@@ -1,0 +1,226 @@
+"""The training loop: steps, reports, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from ..config import NepConfig, Stage
+from ..data.prepared import Prepared
+from ..errors import UserError
+from ..model.conversion import model_from_file, model_to_file
+from ..model.evaluate import Prediction, predict
+from ..model.nep import Nep
+from ..model.nep_txt import NepFile
+from ..model.nep_txt_write import write_nep_restart, write_nep_txt
+from . import checkpoint
+from .log import RunLog, Table
+from .loss import regularisation
+from .outputs import Errors, Targets, errors
+from .schedule import Sampler, learning_rate
+from .signals import Interrupted, StopRequest
+from .step import Step
+
+# A run ends when so many steps in a row gave no finite gradient.
+UNUSABLE_STEPS = 10
+# Seconds between checkpoints, where no report brings one.
+CHECKPOINT_SECONDS = 60.0
+HISTORY = (
+    "step,stage,seconds,learning_rate,loss,"
+    "energy_train_eV_per_atom,force_train_eV_per_A,virial_train_eV_per_atom,"
+    "energy_test_eV_per_atom,force_test_eV_per_A,virial_test_eV_per_atom\n"
+)
+
+
+@dataclass
+class DataSet:
+    """Frames ready for the model, with their labels."""
+
+    name: str  # train or test
+    prepared: Prepared
+    targets: Targets
+
+
+@dataclass
+class Run:
+    """A training under way."""
+
+    folder: Path
+    config: NepConfig  # resolved
+    model: Nep
+    sets: list[DataSet]  # train, and test where there is one
+    max_neighbors: tuple[int, int]
+    identity: dict
+    log: RunLog
+    force_mode: str = "analytic"
+    done: int = 0  # steps over all stages
+    best: float = float("inf")
+    spent: float = 0.0  # seconds in earlier processes
+    _started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self):
+        prepared = self.sets[0].prepared
+        use_virial = any(frame.virial is not None for frame in prepared.frames)
+        self.step = Step(
+            self.model, self.config.stages[0], use_virial=use_virial, force_mode=self.force_mode
+        )
+        self.loss_out = Table(self.folder / "loss.out")
+        self.history = Table(self.folder / "history.csv", HISTORY)
+        self.total = sum(stage.generation for stage in self.config.stages)
+        self.number = 0  # stage of the last step done
+
+    def stage_of(self, done: int) -> tuple[int, int]:
+        """The stage that step ``done`` belongs to, and the step's number in it."""
+        for number, stage in enumerate(self.config.stages):
+            if done < stage.generation:
+                return number, done
+            done -= stage.generation
+        return number, stage.generation
+
+    def train(self):
+        """Take all steps that are left."""
+        interval = self.config.output_interval
+        sampler = self._sampler()
+        bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
+        saved = time.monotonic()
+        with bar, StopRequest() as stop:
+            while self.done < self.total:
+                number, local = self.stage_of(self.done)
+                if number != self.number:
+                    self.number = number
+                    sampler = self._sampler()
+                    self.step.begin_stage(self.config.stages[number])
+                value = self._take_step(sampler.frames(local), local)
+                bar.update()
+                reported = self.done % interval == 0 or self.done == self.total
+                if reported:
+                    bar.set_postfix_str(self.report(float(value)))
+                if reported or stop.asked or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    self.save()
+                    saved = time.monotonic()
+                if stop.asked:
+                    raise Interrupted
+
+    def _take_step(self, frames: torch.Tensor, local: int) -> torch.Tensor:
+        """One step with ``frames``, step ``local`` of the stage; returns the loss."""
+        structures = self.sets[0].prepared.structures
+        batch = structures.batch(frames.to(structures.device))
+        rate = learning_rate(local, self.step.stage)
+        value = self.step(batch, rate, self.done).value
+        self.done += 1
+        # Reading the flag waits for the device, so that a GPU is asked only now and then.
+        if structures.device.type == "cpu" or self.done % self.config.output_interval == 0:
+            self._check_finite(frames)
+        return value
+
+    def _sampler(self) -> Sampler:
+        batch = self.config.stages[self.number].batch
+        return Sampler(len(self.sets[0].prepared), batch, self.config.seed, self.number)
+
+    def _check_finite(self, frames: torch.Tensor):
+        if self.step.unusable >= UNUSABLE_STEPS:
+            labels = [self.sets[0].prepared.frames[k] for k in frames.tolist()]
+            places = ", ".join(str(frame.index) for frame in labels[:20])
+            raise UserError(
+                f"{labels[0].path}: {UNUSABLE_STEPS} steps in a row gave no finite gradient, the "
+                f"last with frames {places};\nlook at these frames, or lower learning_rate"
+            )
+
+    def saved_model(self) -> NepFile:
+        """The model as a nep.txt: the averaged parameters."""
+        return model_to_file(self.model, self.step.average, self.max_neighbors)
+
+    def evaluate(self, file: NepFile) -> dict[str, Prediction]:
+        """Predict every data set with the model of ``file``."""
+        flat = self.model.flat
+        model = model_from_file(file, device=flat.device, dtype=flat.dtype)
+        return {data.name: predict(model, data.prepared) for data in self.sets}
+
+    def report(self, batch_loss: float) -> str:
+        """Judge the model on all data, write it and a row of loss.out; the best is kept."""
+        file = self.saved_model()
+        found = {
+            data.name: errors(prediction, data.targets)
+            for data, prediction in zip(self.sets, self.evaluate(file).values())
+        }
+        stage = self.step.stage
+        l1, l2 = (float(term) for term in regularisation(self.step.average, stage)[:2])
+        total = l1 + l2 + formula(found["train"], stage)
+        test = found.get("test", Errors(None, None, None))
+        numbers = [*_numbers(found["train"]), *_numbers(test)]
+        self.loss_out.add(" ".join([f"{self.done}", *(f"{x:.10g}" for x in (total, l1, l2, *numbers))]))
+        rate = self.step.optimizer.param_groups[0]["lr"]
+        start = f"{self.done},{self.number + 1},{self.seconds():.1f},{rate:.6g},{batch_loss:.8g}"
+        self.history.add(",".join([start, *(f"{x:.8g}" for x in numbers)]))
+        judged = found.get("test", found["train"])
+        score = formula(judged, self.config.stages[-1])
+        if score < self.best:
+            self.best = score
+            write_nep_txt(self.folder / "nep_best.txt", file)
+        self._write_potentials(file)
+        summary = " ".join(
+            f"{name} {_milli(e.energy)} meV/atom {_milli(e.force)} meV/Å" for name, e in found.items()
+        )
+        self.log(f"step {self.done:7d}  loss {total:.4g}  {summary}  {self.seconds():.0f} s")
+        return summary
+
+    def _write_potentials(self, file: NepFile):
+        interval, _, with_restart = self.config.save_potential
+        if interval and self.done % interval == 0:
+            write_nep_txt(self.folder / f"nep_gen{self.done}.txt", file)
+            if with_restart:
+                write_nep_restart(self.folder / f"nep_gen{self.done}.restart", file)
+
+    def seconds(self) -> float:
+        """Wall time of this run so far, earlier processes included."""
+        return self.spent + time.monotonic() - self._started
+
+    def save(self):
+        """Write the checkpoint."""
+        checkpoint.save(
+            self.folder,
+            {
+                "identity": self.identity,
+                "done": self.done,
+                "best": self.best,
+                "spent": self.seconds(),
+                "flat": self.model.flat,
+                "q_scaler": self.model.q_scaler,
+                "file_q_scaler": self.model.file_q_scaler,
+                "element_energy": self.model.element_energy,
+                "step": self.step.state(),
+                "loss_out": self.loss_out.size(),
+                "history": self.history.size(),
+            },
+        )
+
+    def resume(self, state: dict):
+        """Take up the run where ``state``, a checkpoint, left it."""
+        self.done, self.best, self.spent = state["done"], state["best"], state["spent"]
+        for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
+            getattr(self.model, name).copy_(state[name])
+        # The stage of the last step done, whose optimizer this is.
+        self.number, _ = self.stage_of(max(self.done - 1, 0))
+        self.step.begin_stage(self.config.stages[self.number])
+        self.step.load_state(state["step"])
+        self.loss_out.cut(state["loss_out"])
+        self.history.cut(state["history"])
+
+
+def formula(found: Errors, stage: Stage) -> float:
+    """The loss without regularisation, of the errors of a whole set."""
+    power = 1 if stage.loss_form == "rmse" else 2
+    pairs = zip((stage.lambda_e, stage.lambda_f, stage.lambda_v), _numbers(found))
+    return sum(factor * error**power for factor, error in pairs)
+
+
+def _numbers(found: Errors) -> tuple[float, float, float]:
+    return tuple(value or 0.0 for value in (found.energy, found.force, found.virial))
+
+
+def _milli(value: float | None) -> str:
+    return "-" if value is None else f"{1e3 * value:.2f}"
