@@ -39,8 +39,8 @@ class OutputFolder:
         return self
 
     def __exit__(self, *_):
-        self._lock.close()  # unlocks
-        (self.path / LOCK).unlink(missing_ok=True)
+        # Unlocks. The file stays: removing it would let two runs lock files of the same name.
+        self._lock.close()
 
     def written(self) -> list[str]:
         """Names of the files that nepkit made here, as far as they still exist."""
