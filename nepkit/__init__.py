@@ -8,9 +8,27 @@ On the command line: ``nepkit train RUN_DIR``, ``nepkit predict nep.txt data.xyz
 Units: eV, Å, eV/Å; virial in eV, positive when compressed.
 """
 
-from .errors import UserError
-from .predict import predict_dataset
-from .train import Interrupted, train_nep
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .errors import UserError
+    from .predict import predict_dataset
+    from .train import Interrupted, train_nep
 
 __version__ = "0.1.0"
 __all__ = ["Interrupted", "UserError", "predict_dataset", "train_nep"]
+
+_HOMES = {
+    "Interrupted": "nepkit.train",
+    "UserError": "nepkit.errors",
+    "predict_dataset": "nepkit.predict",
+    "train_nep": "nepkit.train",
+}
+
+
+def __getattr__(name: str):
+    # Loaded when first asked for: `nepkit -h` need not wait for torch.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nepkit' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -9,110 +9,176 @@ import argparse
 import os
 import sys
 import traceback
+from typing import NoReturn
 
 from . import __version__
 from .errors import UserError
 
-TRAIN_EXAMPLES = """examples:
-  nepkit train PbTe                          train in PbTe/, go on after an interruption
-  nepkit train PbTe --out run1 generation=5000 batch=4
-  nepkit train PbTe --restart                move the old run to PbTe/previous-1, start anew
+TRAIN_EXAMPLES = """\
+The same command goes on with a run that was interrupted.
+
+examples:
+  nepkit train PbTe                   train in PbTe/
+  nepkit train PbTe --out run1 generation=5000 "learning_rate=5e-3 1e-5"
+  nepkit train PbTe --restart         move the old run to PbTe/previous-1
 """
-PREDICT_EXAMPLES = """examples:
+PREDICT_EXAMPLES = """\
+examples:
   nepkit predict nep.txt test.xyz --out predictions
-  nepkit predict nep.txt test.xyz --out predictions --precision float64 --descriptors
+  nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
+# Arguments of train_nep that are no keywords of nep.in.
+OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command with ``arguments`` (default: of the process); returns the exit code."""
     try:
-        options = _parser().parse_args(arguments)
+        options = _parse(sys.argv[1:] if arguments is None else arguments)
         options.call(options)
+        sys.stdout.flush()
         return 0
     except UserError as error:
         if os.environ.get("NEPKIT_DEBUG"):
             traceback.print_exc()
         print(f"nepkit: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("nepkit: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(
+            f"nepkit: {str(error) or 'interrupted; give the same command again'}", file=sys.stderr
+        )
         return 3
     except BrokenPipeError:  # the reader of our output has gone, as in `nepkit ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception:  # noqa: BLE001 - a bug of ours, whatever it is
+        traceback.print_exc()
+        print("nepkit: this is an error of nepkit itself, please report it", file=sys.stderr)
+        return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Mistakes in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} -h")
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = _parser()
+    options, others = parser.parse_known_args(arguments)
+    # argparse takes key=value only where it follows RUN_DIR at once.
+    if others and (
+        any(word.startswith("-") for word in others) or not hasattr(options, "keywords")
+    ):
+        raise UserError(f"{others[0]}: unknown; see nepkit {options.command} -h")
+    if others:
+        options.keywords += others
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="nepkit", description="Train NEP4 interatomic potentials and evaluate them."
+    parser = _Parser(
+        prog="nepkit",
+        description="Train NEP4 interatomic potentials and evaluate them.",
+        epilog="exit codes: 0 done, 1 internal error, 2 mistake in the input, 3 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"nepkit {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    train = _command(commands, "train", "train on a GPUMD run directory", TRAIN_EXAMPLES, _train)
-    train.add_argument("run_dir", metavar="RUN_DIR", help="folder with nep.in, train.xyz, maybe test.xyz")
-    train.add_argument("--out", metavar="DIR", help="folder for the results (default: RUN_DIR)")
-    train.add_argument("--seed", type=int, metavar="N", help="of the initial parameters and the data order (default: 0)")
-    train.add_argument("--restart", action="store_true", help="move an old run to previous-N and start anew")
-    train.add_argument("--force-mode", default="analytic", choices=("analytic", "autograd"), help="autograd is slower, to check the other")
-    train.add_argument("keywords", nargs="*", metavar="key=value", help="keywords of nep.in, in place of its lines")
-
-    predict = _command(commands, "predict", "evaluate a nep.txt on a file of frames", PREDICT_EXAMPLES, _predict)
-    predict.add_argument("model", metavar="MODEL", help="nep.txt")
-    predict.add_argument("data", metavar="DATA.xyz", help="extended XYZ, also .xyz.gz and .xyz.xz")
-    predict.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
-    predict.add_argument("--descriptors", action="store_true", help="also write descriptor.out")
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
+    )
+    train = _command(commands, "train", "train on a GPUMD run directory", TRAIN_EXAMPLES)
+    train.set_defaults(call=_train)
+    add = train.add_argument
+    add("run_dir", metavar="RUN_DIR", help="folder with nep.in, train.xyz, perhaps test.xyz")
+    add("keywords", nargs="*", metavar="key=value", help="keywords of nep.in, replace its lines")
+    add("--out", metavar="DIR", help="folder for the results (default: RUN_DIR)")
+    add("--seed", metavar="N", help="of parameters and data order (default: nep.in, 0)")
+    add("--restart", action="store_true", help="move the old run to previous-N, start anew")
+    add(
+        "--force-mode", default="analytic", metavar="MODE", choices=("analytic", "autograd"),
+        help="analytic, or autograd: slow, a check (default: analytic)",
+    )  # fmt: skip
+    predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
+    predict.set_defaults(call=_predict)
+    add = predict.add_argument
+    add("model", metavar="MODEL", help="nep.txt")
+    add("data", metavar="DATA.xyz", help="extended XYZ, also .xyz.gz and .xyz.xz")
+    add("--out", metavar="DIR", required=True, help="folder for the results")
+    add("--descriptors", action="store_true", help="also write descriptor.out")
     for command in (train, predict):
-        command.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda (also ROCm), cuda:1 (default: auto)")
-        command.add_argument("--precision", default="float32", choices=("float32", "float64"))
+        _add_computing(command)
     return parser
 
 
-def _command(commands, name: str, summary: str, examples: str, call) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + ".", epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name, help=summary, description=f"{summary.capitalize()}.".replace("gpumd", "GPUMD"),
+        epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    command.set_defaults(call=call)
-    return command
+
+
+def _add_computing(command: argparse.ArgumentParser):
+    command.add_argument(
+        "--device", default="auto", metavar="NAME",
+        help="auto, cpu, cuda (ROCm too), cuda:1 (default: auto)",
+    )  # fmt: skip
+    command.add_argument(
+        "--precision", default="float32", metavar="TYPE", choices=("float32", "float64"),
+        help="float32 or float64 (default: float32)",
+    )  # fmt: skip
 
 
 def _train(options: argparse.Namespace):
     from .plot import plot_parity
     from .train import Interrupted, train_nep
+    from .train.signals import RaiseKeyboardInterrupt
 
+    keywords = _keywords(options)
+    with RaiseKeyboardInterrupt():
+        try:
+            train_nep(
+                options.run_dir, out=options.out, device=options.device,
+                precision=options.precision, force_mode=options.force_mode,
+                restart=options.restart, **keywords,
+            )  # fmt: skip
+        except Interrupted:
+            without = " without --restart" if options.restart else ""
+            message = f"interrupted; the same command{without} goes on from here"
+            raise KeyboardInterrupt(message) from None
+        plot = plot_parity(options.out or options.run_dir)
+    if plot:
+        print(f"parity plot: {plot}")
+
+
+def _keywords(options: argparse.Namespace) -> dict[str, str]:
+    """The keywords of nep.in that the command line gives."""
+    words = list(options.keywords)
+    if options.seed is not None:
+        words.append(f"seed={options.seed}")
     keywords = {}
-    for word in options.keywords:
+    for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UserError(f"{word}: give keywords of nep.in as key=value, such as generation=5000")
+            raise UserError(f"{word}: give keywords of nep.in as key=value, as in generation=5000")
+        if key in OPTIONS:
+            raise UserError(f"{word}: not a keyword of nep.in; see nepkit train -h")
         if key in keywords:
             raise UserError(f"{key}: given twice on the command line")
         keywords[key] = value
-    if options.seed is not None:
-        keywords["seed"] = options.seed
-    try:
-        train_nep(
-            options.run_dir, out=options.out, device=options.device, precision=options.precision,
-            force_mode=options.force_mode, restart=options.restart, **keywords,
-        )  # fmt: skip
-    except Interrupted:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        raise KeyboardInterrupt from None
-    plot = plot_parity(options.out or options.run_dir)
-    if plot:
-        print(f"parity plot: {plot}")
+    return keywords
 
 
 def _predict(options: argparse.Namespace):
     from .predict import predict_dataset
     from .train.outputs import error_table
+    from .train.signals import RaiseKeyboardInterrupt
 
-    predicted = predict_dataset(
-        options.model, options.data, out=options.out, device=options.device,
-        precision=options.precision, descriptors=options.descriptors,
-    )  # fmt: skip
+    with RaiseKeyboardInterrupt():
+        predicted = predict_dataset(
+            options.model, options.data, out=options.out, device=options.device,
+            precision=options.precision, descriptors=options.descriptors,
+        )  # fmt: skip
     print(error_table({os.path.basename(options.data): predicted.errors}))
 
 

@@ -8,8 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from nepkit.errors import UserError, at
-from nepkit.nep_in import HIGHER_INVARIANTS, KEYWORDS, Block, read_blocks, real
+from .errors import UserError
+from .keywords import HIGHER_INVARIANTS, KEYWORDS, keywords_of
+from .nep_in import Block, read_blocks, read_flexible_zbl, to_nep_in
+
+__all__ = [
+    "HIGHER_INVARIANTS",
+    "ModelSettings",
+    "NepConfig",
+    "Stage",
+    "Zbl",
+    "read_nep_in",
+    "to_nep_in",
+]
 
 MOST_ANGULAR = 90  # angular descriptor components that GPUMD has room for
 
@@ -114,7 +125,7 @@ def read_nep_in(
             f'{os.fspath(path)}: no line begins with "type": add one, as in "type 2 Te Pb"'
         )
     model = _model(blocks[0], Path(path))
-    settings = {name: blocks[0][name].values[0] for name in _names("run") if name in blocks[0]}
+    settings = {name: blocks[0][name].values[0] for name in keywords_of("run") if name in blocks[0]}
     if "save_potential" in settings:  # the third value is missing in older files
         settings["save_potential"] = (*blocks[0]["save_potential"].values, 0)[:3]
     config = NepConfig(model, _stages(blocks, len(model.elements)), **settings)
@@ -185,34 +196,12 @@ def _zbl(lines: Block, count: int, path: Path) -> Zbl | None:
         return None
     table = path.with_name("zbl.in")
     if table.exists():
-        return Zbl(0.0, 0.0, flexible=_flexible_zbl(table, count))
+        return Zbl(0.0, 0.0, flexible=read_flexible_zbl(table, count))
     (outer,) = lines["zbl"].values
     factor = None
     if "use_typewise_cutoff_zbl" in lines:
         factor = (*lines["use_typewise_cutoff_zbl"].values, 0.7)[0]
     return Zbl(outer / 2, outer, factor)
-
-
-def _flexible_zbl(path: Path, count: int) -> tuple[tuple[float, ...], ...]:
-    """The ten numbers a pair of types of a zbl.in, which holds nothing else."""
-    try:
-        rows = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    numbers = []
-    for line, row in enumerate(rows, start=1):
-        for token in row.split():
-            try:
-                numbers.append(real().parse(token))
-            except ValueError as error:
-                raise UserError(f'{at(path, line)}: "{row.strip()[:120]}": {error}') from None
-    pairs = count * (count + 1) // 2
-    if len(numbers) != 10 * pairs:
-        raise UserError(
-            f"{path}: {len(numbers)} numbers, but flexible ZBL takes {10 * pairs}, ten for each of "
-            f"the {pairs} pairs of {count} elements; for universal ZBL move the file away"
-        )
-    return tuple(tuple(numbers[start : start + 10]) for start in range(0, len(numbers), 10))
 
 
 def _stages(blocks: list[Block], count: int) -> tuple[Stage, ...]:
@@ -258,68 +247,3 @@ def _notes(blocks: list[Block], config: NepConfig) -> tuple[str, ...]:
     if model.l_max == 1:
         notes.append("l_max 1: GPUMD's own trainer takes 2 to 8")
     return tuple(notes)
-
-
-def to_nep_in(config: NepConfig) -> str:
-    """The configuration as the text of a nep.in that reads as an equal one, apart from its notes.
-
-    Flexible ZBL needs the same zbl.in beside that file. Of a stage with both generation and
-    epoch the generation is written.
-    """
-    model = config.model
-    per_element = list(zip(model.radial_cutoff, model.angular_cutoff, strict=True))
-    cutoffs = per_element[:1] if len(set(per_element)) == 1 else per_element
-    rows = [
-        ("# Every setting of this training, readable as a nep.in.",),
-        ("type", len(model.elements), *model.elements),
-        ("version", 4),
-        ("cutoff", *(value for pair in cutoffs for value in pair)),
-        ("n_max", *model.n_max),
-        ("basis_size", *model.basis_size),
-        ("l_max", model.l_max, *(int(name in model.invariants) for name in HIGHER_INVARIANTS)),
-        ("neuron", *model.neuron),
-    ]
-    if model.zbl is not None and model.zbl.flexible is not None:
-        rows += [("zbl", 2, "# flexible: its numbers are those of zbl.in beside this file")]
-    elif model.zbl is not None:
-        rows += [("zbl", model.zbl.outer)]
-        if model.zbl.typewise_factor is not None:
-            rows += [("use_typewise_cutoff_zbl", model.zbl.typewise_factor)]
-    for name in _names("run"):
-        value = getattr(config, name)
-        rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
-    for index, stage in enumerate(config.stages):
-        rows += [("",), ("stage",)] if index else [("",)]
-        weighted = any(earlier.type_weight for earlier in config.stages[:index])
-        rows += _stage_rows(stage, (1.0,) * len(model.elements) if weighted else ())
-    return "".join(f"{row[0]:<24}{' '.join(map(_text, row[1:]))}".rstrip() + "\n" for row in rows)
-
-
-def _stage_rows(stage: Stage, no_weights: tuple[float, ...]) -> list[tuple]:
-    """One row a keyword of a stage, all of them; ``no_weights`` undoes type weights before it."""
-    rows = []
-    steps_said = stage.generation is not None or stage.epoch is None
-    for name in _names("stage"):
-        value = getattr(stage, name)
-        if name == "type_weight":
-            value = value or no_weights
-        if value == () or name == ("epoch" if steps_said else "generation"):
-            continue
-        row = (name, *value) if isinstance(value, tuple) else (name, value)
-        # Without the word this number would read as GPUMD's default, not as ours.
-        default = KEYWORDS[name].gpumd_default
-        rows.append((*row, "exact") if default is not None and value == default else row)
-    return rows
-
-
-def _names(scope: str) -> list[str]:
-    return [name for name, keyword in KEYWORDS.items() if keyword.scope == scope]
-
-
-def _text(value: object) -> str:
-    """A value as nep.in has it; floats so that they read back as the same number."""
-    if value is None:
-        return "auto"
-    if isinstance(value, str):
-        return value
-    return repr(float(value)) if isinstance(value, float) else str(int(value))

@@ -1,4 +1,4 @@
-"""The grammar of nep.in: one table of keywords, and a file's lines checked against it.
+"""The text of nep.in: its lines checked against the table of keywords, and written anew.
 
 What the values mean is the business of ``config``.
 """
@@ -8,175 +8,19 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nepkit.errors import UserError, at
-from nepkit.units import ELEMENTS
+from .errors import UserError, at
+from .keywords import ALIASES, EXCLUSIVE, HIGHER_INVARIANTS, KEYWORDS, keywords_of, real
+
+if TYPE_CHECKING:
+    from .config import NepConfig, Stage
 
 COMMAND_LINE = "keyword given on the command line"
-INT_MAX = 2**31 - 1  # GPUMD's integers are C ints
-# Higher invariants after l_max, in the order of nep.in and of the descriptor, with the l they need.
-HIGHER_INVARIANTS = {"q222": 2, "q1111": 1, "q112": 2, "q123": 3, "q233": 3, "q134": 4}
-# As strtol reads integers with base 0, and strtod what people write.
-_WHOLE = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
-_OCTAL = re.compile(r"[+-]?0[0-7]")
-_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
-@dataclass(frozen=True)
-class Number:
-    """One number of a line and its range."""
-
-    kind: type  # int, float, or bool for a flag written as 0 or 1
-    low: float = -math.inf
-    high: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-    auto: bool = False  # the word auto stands for None: chosen from the data
-
-    def parse(self, token: str) -> float | int | bool | None:
-        """The number that ``token`` means; ValueError says what is possible."""
-        if self.auto and token == "auto":
-            return None
-        number = math.nan
-        if self.kind is float and _REAL.fullmatch(token):
-            number = float(token)
-        # Longer than any C int: refused before Python's own limit on digits.
-        elif self.kind is not float and len(token) < 99 and _WHOLE.fullmatch(token):
-            number = int(token, 8 if _OCTAL.match(token) else 0)
-        if not (self.low <= number <= self.high and self.above < number < self.below):
-            raise ValueError(f'"{token}" is not {self}')
-        return self.kind(number)
-
-    def __str__(self) -> str:
-        words = ("at least", "above", "at most", "below")
-        bounds = zip(words, (self.low, self.above, self.high, self.below), strict=True)
-        kind = "a number" if self.kind is float else "a whole number"
-        return kind + "".join(f", {word} {bound}" for word, bound in bounds if abs(bound) < INT_MAX)
-
-
-@dataclass(frozen=True)
-class Word:
-    """One word of a line, from a fixed set and case-sensitive."""
-
-    text: str  # what it is, for messages
-    choices: tuple[str, ...]
-
-    def parse(self, token: str) -> str:
-        """The word itself; ValueError suggests the one meant."""
-        if token in self.choices:
-            return token
-        meant = [word for word in self.choices if word.lower() == token.lower()]
-        hint = f', did you mean "{meant[0]}"?' if meant else ""
-        raise ValueError(f'"{token}" is not {self.text}{hint}')
-
-
-def whole(low: int = -INT_MAX, high: int = INT_MAX, auto: bool = False) -> Number:
-    """A C int from ``low`` to ``high``."""
-    return Number(int, low, high, auto=auto)
-
-
-def real(low: float = -math.inf, high: float = math.inf, **exclusive: float) -> Number:
-    """A finite number, from ``low`` to ``high``, or ``above`` and ``below`` a bound."""
-    return Number(float, low, high, **exclusive)
-
-
-FLAG = Number(bool, 0, 1)
-WEIGHT = real(0)
-ELEMENT = Word("an element symbol from H to Pu", ELEMENTS)
-
-
-@dataclass(frozen=True)
-class Keyword:
-    """One row of the table: where a keyword belongs and which values it takes."""
-
-    # model, run, stage: sets something. idle: accepted, does nothing. fixed: only one value.
-    # refused: an error that gives the reason.
-    scope: str
-    syntax: str  # words in brackets may be missing; "..." repeats the last value
-    values: tuple[Number | Word, ...] = ()
-    only: int | None = None
-    reason: str = ""
-    # Written in a file, this number is no choice for gradient training: it reads as auto,
-    # unless the word ``exact`` ends the line.
-    gpumd_default: int | None = None
-
-    @property
-    def names(self) -> list[str]:
-        return [word for word in self.syntax.split() if word != "..."]
-
-    @property
-    def required(self) -> int:
-        return sum(not name.startswith("[") for name in self.names)
-
-
-_OPTIMIZER = Word("adamw or adam", ("adamw", "adam"))
-_LOSS_FORM = Word("mse or rmse", ("mse", "rmse"))
-_NEP4 = "only NEP4 is trained here, write version 4"
-_POTENTIAL = "only potentials are trained here, write model_type 0"
-_CHARGES = "charges and dispersion are not trained here, only 0 is possible"
-_FINE_TUNE = "fine-tuning is not there yet, remove this line to train a new model"
-_TYPEWISE = 'per-element cutoffs replaced it, write "cutoff rR1 rA1 rR2 rA2 ..."'
-KEYWORDS = {
-    # The model.
-    "type": Keyword("model", "n El1 ...", (whole(1, 94), ELEMENT)),
-    "cutoff": Keyword("model", "rR rA ...", (real(3, 100),)),
-    "n_max": Keyword("model", "nR nA", (whole(0, 12), whole(0, 8))),
-    "basis_size": Keyword("model", "bR bA", (whole(0, 16), whole(0, 12))),
-    "l_max": Keyword("model", f"L [{'] ['.join(HIGHER_INVARIANTS)}]", (whole(1, 8), whole())),
-    "neuron": Keyword("model", "N1 [N2]", (whole(1, 120), whole(0, 120))),
-    "zbl": Keyword("model", "rc_outer", (real(1, 4),)),
-    "use_typewise_cutoff_zbl": Keyword("model", "[factor]", (real(0.5),)),
-    # The run.
-    "prediction": Keyword("run", "flag", (FLAG,)),
-    "import_q_scaler": Keyword("run", "flag", (FLAG,)),
-    "output_descriptor": Keyword("run", "level", (whole(0, 2),)),
-    "save_potential": Keyword("run", "interval format [restart]", (whole(0), whole(0, 1))),
-    "output_interval": Keyword("run", "N", (whole(1),)),
-    "seed": Keyword("run", "N", (whole(0),)),
-    # The training, each stage its own.
-    "generation": Keyword("stage", "N", (whole(0, 10**7, auto=True),), gpumd_default=100000),
-    "epoch": Keyword("stage", "N", (whole(0, 10**7),)),
-    "batch": Keyword(
-        "stage", "B [use_full_batch]", (whole(1, auto=True), FLAG), gpumd_default=1000
-    ),
-    "learning_rate": Keyword("stage", "start stop", (real(above=0, high=1), real(0, 1))),
-    "warmup": Keyword("stage", "N", (whole(0, 10**7),)),
-    "weight_decay": Keyword("stage", "x", (WEIGHT,)),
-    "optimizer": Keyword("stage", "name", (_OPTIMIZER,)),
-    "loss_form": Keyword("stage", "name", (_LOSS_FORM,)),
-    "max_grad_norm": Keyword("stage", "x", (real(above=0),)),
-    "ema": Keyword("stage", "x", (real(0, below=1),)),
-    "lambda_e": Keyword("stage", "w", (WEIGHT,)),
-    "lambda_f": Keyword("stage", "w", (WEIGHT,)),
-    "lambda_v": Keyword("stage", "w", (WEIGHT,)),
-    "lambda_1": Keyword("stage", "w", (WEIGHT,)),
-    "lambda_2": Keyword("stage", "w", (WEIGHT,)),
-    "lambda_shear": Keyword("stage", "s", (WEIGHT,)),
-    "force_delta": Keyword("stage", "d", (real(),)),
-    "type_weight": Keyword("stage", "w1 ...", (real(),)),
-    # Of GPUMD's evolutionary training or of other kinds of model.
-    "population": Keyword("idle", "P", (whole(10, 200),)),
-    "sigma0": Keyword("idle", "s", (real(0.01, 0.1),)),
-    "initial_para": Keyword("idle", "x", (real(0.1, 1),)),
-    "atomic_v": Keyword("idle", "flag", (FLAG,)),
-    "lambda_q": Keyword("idle", "w", (WEIGHT,)),
-    "lambda_z": Keyword("idle", "w", (WEIGHT,)),
-    "version": Keyword("fixed", "v", (whole(),), 4, _NEP4),
-    "model_type": Keyword("fixed", "m", (whole(0, 3),), 0, _POTENTIAL),
-    "charge_mode": Keyword("fixed", "m [flip_charge]", (whole(0, 2), FLAG), 0, _CHARGES),
-    "vdw": Keyword("fixed", "flag", (FLAG,), 0, _CHARGES),
-    "charge_vdw": Keyword("fixed", "flag", (FLAG,), 0, _CHARGES),
-    "fine_tune": Keyword("refused", "", reason=_FINE_TUNE),
-    "use_typewise_cutoff": Keyword("refused", "", reason=_TYPEWISE),
-}
-ALIASES = {"mode": "model_type"}
-# The length of a stage is said by one of the two; the later one displaces the earlier.
-EXCLUSIVE = {"epoch": "generation", "generation": "epoch"}
 
 
 @dataclass(frozen=True)
@@ -308,3 +152,86 @@ def _with_values(line: Line) -> Line:
     if replaced and not exact and line.number:
         return replace(line, values=(None, *values[1:]), replaced=True)
     return replace(line, values=tuple(values))
+
+
+def read_flexible_zbl(path: Path, count: int) -> tuple[tuple[float, ...], ...]:
+    """The ten numbers a pair of types of a zbl.in, which holds nothing else."""
+    try:
+        rows = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    numbers = []
+    for line, row in enumerate(rows, start=1):
+        for token in row.split():
+            try:
+                numbers.append(real().parse(token))
+            except ValueError as error:
+                raise UserError(f'{at(path, line)}: "{row.strip()[:120]}": {error}') from None
+    pairs = count * (count + 1) // 2
+    if len(numbers) != 10 * pairs:
+        raise UserError(
+            f"{path}: {len(numbers)} numbers, but flexible ZBL takes {10 * pairs}, ten for each of "
+            f"the {pairs} pairs of {count} elements; for universal ZBL move the file away"
+        )
+    return tuple(tuple(numbers[start : start + 10]) for start in range(0, len(numbers), 10))
+
+
+def to_nep_in(config: NepConfig) -> str:
+    """The configuration as the text of a nep.in that reads as an equal one, apart from its notes.
+
+    Flexible ZBL needs the same zbl.in beside that file. Of a stage with both generation and
+    epoch the generation is written.
+    """
+    model = config.model
+    per_element = list(zip(model.radial_cutoff, model.angular_cutoff, strict=True))
+    cutoffs = per_element[:1] if len(set(per_element)) == 1 else per_element
+    rows = [
+        ("# Every setting of this training, readable as a nep.in.",),
+        ("type", len(model.elements), *model.elements),
+        ("version", 4),
+        ("cutoff", *(value for pair in cutoffs for value in pair)),
+        ("n_max", *model.n_max),
+        ("basis_size", *model.basis_size),
+        ("l_max", model.l_max, *(int(name in model.invariants) for name in HIGHER_INVARIANTS)),
+        ("neuron", *model.neuron),
+    ]
+    if model.zbl is not None and model.zbl.flexible is not None:
+        rows += [("zbl", 2, "# flexible: its numbers are those of zbl.in beside this file")]
+    elif model.zbl is not None:
+        rows += [("zbl", model.zbl.outer)]
+        if model.zbl.typewise_factor is not None:
+            rows += [("use_typewise_cutoff_zbl", model.zbl.typewise_factor)]
+    for name in keywords_of("run"):
+        value = getattr(config, name)
+        rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
+    for index, stage in enumerate(config.stages):
+        rows += [("",), ("stage",)] if index else [("",)]
+        weighted = any(earlier.type_weight for earlier in config.stages[:index])
+        rows += _stage_rows(stage, (1.0,) * len(model.elements) if weighted else ())
+    return "".join(f"{row[0]:<24}{' '.join(map(_text, row[1:]))}".rstrip() + "\n" for row in rows)
+
+
+def _stage_rows(stage: Stage, no_weights: tuple[float, ...]) -> list[tuple]:
+    """One row a keyword of a stage, all of them; ``no_weights`` undoes type weights before it."""
+    rows = []
+    steps_said = stage.generation is not None or stage.epoch is None
+    for name in keywords_of("stage"):
+        value = getattr(stage, name)
+        if name == "type_weight":
+            value = value or no_weights
+        if value == () or name == ("epoch" if steps_said else "generation"):
+            continue
+        row = (name, *value) if isinstance(value, tuple) else (name, value)
+        # Without the word this number would read as GPUMD's default, not as ours.
+        default = KEYWORDS[name].gpumd_default
+        rows.append((*row, "exact") if default is not None and value == default else row)
+    return rows
+
+
+def _text(value: object) -> str:
+    """A value as nep.in has it; floats so that they read back as the same number."""
+    if value is None:
+        return "auto"
+    if isinstance(value, str):
+        return value
+    return repr(float(value)) if isinstance(value, float) else str(int(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from .model.conversion import model_from_file
@@ -43,8 +44,6 @@ def predict_dataset(
 
 
 if __name__ == "__main__":
-    import sys
-
     from .cli import main
 
     sys.exit(main(["predict", *sys.argv[1:]]))

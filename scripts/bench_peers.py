@@ -33,7 +33,14 @@ from pathlib import Path
 import torch
 
 MODEL_KEYWORDS = (
-    "type", "version", "zbl", "cutoff", "n_max", "basis_size", "l_max", "neuron",
+    "type",
+    "version",
+    "zbl",
+    "cutoff",
+    "n_max",
+    "basis_size",
+    "l_max",
+    "neuron",
 )
 LOSS_WEIGHTS = {"lambda_e": "1", "lambda_f": "1", "lambda_v": "1"}
 NUMBER_OF_WARMUPS = 5
@@ -46,8 +53,7 @@ def available() -> dict[str, Callable[..., Step]]:
     """The installed programs, each with the function that prepares its step."""
     makers = {"torchnep": torchnep_step, "neppo": neppo_step}
     return {
-        name: maker for name, maker in makers.items()
-        if importlib.util.find_spec(name) is not None
+        name: maker for name, maker in makers.items() if importlib.util.find_spec(name) is not None
     }
 
 
@@ -55,8 +61,10 @@ def read_keywords(nep_in: NepIn) -> dict[str, str]:
     """Keywords and their values as text, from a nep.in file or a mapping."""
     if isinstance(nep_in, Mapping):
         return {
-            key: value if isinstance(value, str)
-            else " ".join(map(str, value)) if isinstance(value, (list, tuple))
+            key: value
+            if isinstance(value, str)
+            else " ".join(map(str, value))
+            if isinstance(value, (list, tuple))
             else str(value)
             for key, value in nep_in.items()
         }
@@ -101,8 +109,15 @@ def warmed_up(step: Step, device: torch.device, info: dict, start: float) -> Ste
 # torchnep
 
 
-def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float32",
-                  *, mode: str = "auto", collate: bool = False) -> Step:
+def torchnep_step(
+    frames_xyz: Path,
+    nep_in: NepIn,
+    device: str,
+    precision="float32",
+    *,
+    mode: str = "auto",
+    collate: bool = False,
+) -> Step:
     """One step of torchnep on all frames, with analytical forces.
 
     mode is 'eager', 'compiled' or 'auto', which is torchnep's own choice:
@@ -128,7 +143,8 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "nep.in")
         path.write_text(
-            "".join(f"{key} {value}\n" for key, value in model_keywords(nep_in).items()))
+            "".join(f"{key} {value}\n" for key, value in model_keywords(nep_in).items())
+        )
         config = parse_nep_in(str(path))
     frames = read_xyz(str(frames_xyz))
     for frame in frames:
@@ -137,8 +153,8 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
         frame.setdefault("forces", frame["positions"] * 0.0)
     number_type = torch.empty(0, dtype=dtype).numpy().dtype.type
     store = StreamDataStore(
-        preprocess_structures(frames, config, number_type, n_workers=1),
-        where, dtype, config=config)
+        preprocess_structures(frames, config, number_type, n_workers=1), where, dtype, config=config
+    )
 
     torch.manual_seed(0)
     model = NEPModel(config).to(dtype).to(where)
@@ -147,8 +163,7 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
     with torch.no_grad():
         model.b1.fill_(-statistics.fmean(per_atom))
     choose = {"num_types": model.num_types, "device_type": where.type}
-    model.set_q_scaler(*compute_q_scaler(
-        model, store, backend=resolve_backend("auto", **choose)))
+    model.set_q_scaler(*compute_q_scaler(model, store, backend=resolve_backend("auto", **choose)))
     backend = resolve_backend("auto", use_compile=compiled, **choose)
     model.train()
     core = None
@@ -158,8 +173,12 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
 
     trained = [value for value in model.parameters() if value.requires_grad]
     optimizer = torch.optim.AdamW(
-        trained, lr=config["lr"], weight_decay=config["weight_decay"], amsgrad=True,
-        fused=where.type == "cuda")
+        trained,
+        lr=config["lr"],
+        weight_decay=config["weight_decay"],
+        amsgrad=True,
+        fused=where.type == "cuda",
+    )
     indices = list(range(store.n))
     fixed = store.collate(indices)
     with_virial = store.has_virial
@@ -168,8 +187,8 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
 
     def loss_of(batch):
         predicted = model.compute_properties_cached(
-            batch, need_forces=True, need_virial=with_virial, backend=backend,
-            core_fn=core)
+            batch, need_forces=True, need_virial=with_virial, backend=backend, core_fn=core
+        )
         atoms = batch["natoms"]
         share = batch["weight"] * batch["energy_mask"]
         error = (predicted["Etot"] - batch["energy"]) / atoms
@@ -183,7 +202,8 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
         if with_virial:
             mask = batch["virial_mask"]
             total = torch.zeros_like(batch["virial"]).index_add(
-                0, batch["struct_idx"], predicted["virial"])
+                0, batch["struct_idx"], predicted["virial"]
+            )
             error = ((total - batch["virial"]) / atoms.unsqueeze(1))[:, voigt]
             share = (batch["weight"] * mask).unsqueeze(1)
             loss = loss + weights[2] * (share * error.square()).sum() / (6 * mask.sum())
@@ -203,8 +223,11 @@ def torchnep_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float
         optimizer.step()
 
     info = {
-        "program": "torchnep", "mode": mode, "backend": backend,
-        "frames": store.n, "atoms": fixed["N"],
+        "program": "torchnep",
+        "mode": mode,
+        "backend": backend,
+        "frames": store.n,
+        "atoms": fixed["N"],
         "radial_pairs": fixed["pair_i_rad"].numel(),
         "angular_pairs": fixed["pair_i_ang"].numel(),
         "virial": with_virial,
@@ -240,8 +263,8 @@ def neppo_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float32"
         model = get_model(settings)
         container = StructureContainer(model, structures)
         trainer = Trainer(
-            model, get_loss(settings), container, batch_size=len(container),
-            device=device, seed=0)
+            model, get_loss(settings), container, batch_size=len(container), device=device, seed=0
+        )
     finally:
         torch.set_default_dtype(previous)
     # Trainer.train() would end each call with an evaluation of the whole set,
@@ -255,7 +278,8 @@ def neppo_step(frames_xyz: Path, nep_in: NepIn, device: str, precision="float32"
     info = {
         "program": "neppo",
         "mode": "CUDA graph" if trainer.use_cuda_graph else "eager",
-        "frames": len(container), "atoms": container.n_atoms,
+        "frames": len(container),
+        "atoms": container.n_atoms,
         "radial_pairs": sum(graph.edge_index.shape[1] for graph in graphs),
         "angular_pairs": sum(graph.n_angular_edges for graph in graphs),
         "virial": bool(targets.has_virial.any()),
@@ -273,8 +297,8 @@ def complete(structure) -> None:
         structure.info["energy"] = 0.0
     if "forces" not in results and "forces" not in arrays:
         structure.arrays["forces"] = (
-            structure.arrays[arrays["force"]] if "force" in arrays
-            else structure.positions * 0.0)
+            structure.arrays[arrays["force"]] if "force" in arrays else structure.positions * 0.0
+        )
 
 
 # Timing
@@ -291,8 +315,9 @@ def first_frames(source: Path, count: int, target: Path) -> int:
     return copied
 
 
-def time_rounds(steps: Mapping[str, Step], device: str, rounds: int,
-                seconds: float) -> dict[str, list[float]]:
+def time_rounds(
+    steps: Mapping[str, Step], device: str, rounds: int, seconds: float
+) -> dict[str, list[float]]:
     """Milliseconds of single steps, the programs taking turns in every round."""
     synchronise = torch.cuda.synchronize if torch.device(device).type == "cuda" else None
     times = {name: [] for name in steps}
@@ -321,8 +346,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="for one round of one program")
-    parser.add_argument("--all-modes", action="store_true",
-                        help="torchnep also compiled, and with its work for each batch")
+    parser.add_argument(
+        "--all-modes",
+        action="store_true",
+        help="torchnep also compiled, and with its work for each batch",
+    )
     options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -351,9 +379,11 @@ def main(arguments: list[str] | None = None) -> int:
         load.append(os.getloadavg()[0])
     print(f"threads {torch.get_num_threads()}, load {load[0]:.2f} to {load[1]:.2f}")
     for name, values in times.items():
-        print(f"{name:28} median {statistics.median(values):9.2f} ms   "
-              f"min {min(values):9.2f} ms   {len(values)} steps   "
-              f"loss {float(steps[name].loss):.4g}   {json.dumps(steps[name].info)}")
+        print(
+            f"{name:28} median {statistics.median(values):9.2f} ms   "
+            f"min {min(values):9.2f} ms   {len(values)} steps   "
+            f"loss {float(steps[name].loss):.4g}   {json.dumps(steps[name].info)}"
+        )
     return 0
 
 

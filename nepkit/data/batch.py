@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -16,24 +16,36 @@ VIRIAL_ROWS, VIRIAL_COLUMNS = (0, 1, 2, 0, 1, 2), (0, 1, 2, 1, 2, 0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Batch:
-    """Frames side by side: B frames, N atoms, R rows, H pairs, Q angular pairs (see Neighbors).
+class Selection:
+    """Frames side by side, without their pairs: B frames, N atoms."""
+
+    frames: Tensor  # (B,) int64, places in the data set
+    atom_start: Tensor  # (B + 1,) int64, atoms of a frame
+    atom_index: Tensor  # (N,) int64, places in the data set
+    atom_frame: Tensor  # (N,) int32
+    types: Tensor  # (N,) int32
+    # Constants of frames and atoms that Structures.attach was given, by name.
+    tables: dict[str, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch(Selection):
+    """A selection with its pairs: R rows, H pairs, Q angular pairs (see Neighbors).
 
     Indices are int32 and count within the batch. ``*_start`` are segment starts.
     """
 
-    frames: Tensor  # (B,) places in the data set
-    atom_start: Tensor  # (B + 1,) atoms of a frame
     half_start: Tensor  # (B + 1,) pairs of a frame
-    atom_frame: Tensor  # (N,)
     half_frame: Tensor  # (H,)
-    types: Tensor  # (N,)
     row_start: Tensor  # (N + 1,) rows of an atom
     row_center: Tensor  # (R,)
     row_pair_type: Tensor  # (R,) centre type * T + neighbour type
     radial_start: Tensor  # (R + 1,) directed radial pairs of a row
     angular_start: Tensor  # (R + 1,) directed angular pairs of a row
-    vectors: Tensor  # (H, 3) float64 (or as in tables), Å
+    vectors: Tensor  # (H, 3) float64, Å
     center: Tensor  # (H,)
     neighbor: Tensor  # (H,)
     first: Tensor  # (H,) directed pair i -> j
@@ -43,11 +55,6 @@ class Batch:
     angular: Tensor  # (Q,) pair
     angular_first: Tensor  # (Q,) angular directed pair i -> j
     angular_second: Tensor  # (Q,)
-    # Constants of the members that Structures.attach was given, by name.
-    tables: dict[str, Tensor] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.frames)
 
 
 class Structures:
@@ -95,24 +102,40 @@ class Structures:
         center_type = self.types[self.row_index[0].long() + self._spread(self.atoms, self.rows)]
         self.row_index[1] += center_type * n_types  # now the pair type
         self._tables: dict[str, tuple[str, Tensor]] = {}
+        # Constants of the pairs, for whoever evaluates models (keep_constants).
+        self.kept = None
 
     def _spread(self, values: Tensor, offsets: Tensor) -> Tensor:
         """values[f] repeated for each member of frame f."""
         return torch.repeat_interleave(values[: len(offsets) - 1], offsets.diff())
 
     def attach(self, kind: str, name: str, values: Tensor):
-        """Give every later batch ``tables[name]``: the ``values`` of its members of one kind.
+        """Give every later selection ``tables[name]``: ``values`` of its frames or atoms.
 
-        ``kind``: "frames", "atoms", "rows", "halves" or "angulars".
+        ``kind``: "frames" or "atoms".
         """
         self._tables[name] = (kind, values)
 
     def __len__(self) -> int:
         return len(self.atoms) - 1
 
-    def batch(self, frames: Tensor) -> Batch:
-        """The batch of ``frames`` (B,) int64, in this order, without labels."""
+    def select(self, frames: Tensor) -> Selection:
+        """Atoms and tables of ``frames`` (B,) int64, in this order, without their pairs."""
         atoms, atom_index, atom_frame = ragged(self.atoms, frames)
+        index = {"frames": frames, "atoms": atom_index}
+        return Selection(
+            frames=frames, atom_start=atoms, atom_index=atom_index, atom_frame=atom_frame,
+            types=self.types.index_select(0, atom_index),
+            tables={
+                name: values.index_select(0, index[kind])
+                for name, (kind, values) in self._tables.items()
+            },
+        )  # fmt: skip
+
+    def batch(self, frames: Tensor) -> Batch:
+        """The batch of ``frames`` (B,) int64, in this order."""
+        selection = self.select(frames)
+        atoms = selection.atom_start
         rows, row_index, row_frame = ragged(self.rows, frames)
         halves, half_index, half_frame = ragged(self.halves, frames)
         angulars, angular_index, angular_frame = ragged(self.angulars, frames)
@@ -132,24 +155,13 @@ class Structures:
         angular, angular_first, angular_second = rebased(
             self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
         )
-        row_counts = torch.bincount(row_center, minlength=len(atom_index)).to(torch.int32)
-        index = {
-            "frames": frames, "atoms": atom_index, "rows": row_index,
-            "halves": half_index, "angulars": angular_index,
-        }  # fmt: skip
-        tables = {
-            name: values.index_select(0, index[kind])
-            for name, (kind, values) in self._tables.items()
-        }
-        vectors = tables.get("vectors")
-        if vectors is None:
-            vectors = self.vectors.index_select(0, half_index)
+        row_counts = torch.bincount(row_center, minlength=len(selection.types)).to(torch.int32)
         return Batch(
-            tables=tables, frames=frames, atom_start=atoms.to(torch.int32), half_start=halves.to(torch.int32),
-            atom_frame=atom_frame, half_frame=half_frame, types=self.types.index_select(0, atom_index),
+            **{field.name: getattr(selection, field.name) for field in fields(Selection)},
+            half_start=halves.to(torch.int32), half_frame=half_frame,
             row_start=starts(row_counts), row_center=row_center, row_pair_type=row_pair_type,
             radial_start=starts(radial_count), angular_start=starts(angular_count),
-            vectors=vectors,
+            vectors=self.vectors.index_select(0, half_index),
             center=center, neighbor=neighbor, first=first, second=second,
             first_row=first_row, second_row=second_row,
             angular=angular, angular_first=angular_first, angular_second=angular_second,

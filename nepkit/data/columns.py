@@ -122,7 +122,7 @@ def integers_before(
 def atomic_numbers(
     characters: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> np.ndarray | None:
-    """Atomic numbers, int16, of the words ``characters[start:end]``; None where one is no symbol."""
+    """Atomic numbers, int16, of the words ``characters[start:end]``; None for an unknown one."""
     lengths = ends - starts
     if lengths.max() > 2:
         return None

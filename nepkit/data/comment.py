@@ -71,7 +71,7 @@ def parse_items(comment: bytes) -> dict[str, str]:
     for key, equals, adjacent, delimited, separate, rest in _ITEM.findall(text):
         if rest:
             raise Fault(f"cannot read the comment line from {shown(rest)} on; is a quote missing?")
-        key = key.lower().strip("\"'")
+        key = key.lower() if key[0] not in "\"'" else key[1:-1].lower()
         if key not in KEYS or not equals:
             continue
         if key in items:
@@ -150,7 +150,7 @@ def parse_properties(text: str) -> Layout:
             if role in first:
                 raise Fault(f"Properties gives {role} twice; keep one")
             if f"{kind}:{count}" != wanted:
-                raise Fault(f"Properties: {name} must be {name}:{wanted}, not {name}:{kind}:{count}")
+                raise Fault(f"Properties: {name}:{kind}:{count} must be {name}:{wanted}")
             first[role] = len(names)
         if kind == "R":
             real += range(len(names), len(names) + int(count))

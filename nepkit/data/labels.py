@@ -103,7 +103,7 @@ def parse_virial(items: dict[str, str], cell: np.ndarray, num_atoms: int) -> np.
         raise Fault(
             f"virial and stress disagree in {'xyz'[place[0]]}{'xyz'[place[1]]}: "
             f"{virial[place] / num_atoms:.6g} eV/atom by virial, "
-            f"{from_stress[place] / num_atoms:.6g} eV/atom by -stress x volume; remove the wrong one"
+            f"{from_stress[place] / num_atoms:.6g} eV/atom by -stress x volume; remove one"
         )
     return virial
 

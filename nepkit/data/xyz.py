@@ -9,13 +9,13 @@ import gzip
 import io
 import lzma
 import os
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
 import numpy as np
+from tqdm import tqdm
 
 from nepkit.data.columns import first_fault, read_fixed_point, read_words
 from nepkit.data.comment import Fault, Layout, shown
@@ -33,18 +33,12 @@ _BLOCK = 10_000
 
 
 def read_xyz(path: str | os.PathLike, *, progress: bool = False) -> list[Frame]:
-    """All frames of an extended XYZ file; ``progress`` counts them on stderr.
+    """All frames of an extended XYZ file; with ``progress`` counted in a bar on a terminal.
 
     Units and shapes as in ``Frame``. Raises as ``iter_xyz``.
     """
-    frames = []
-    for frame in iter_xyz(path):
-        frames.append(frame)
-        if progress and len(frames) % 1000 == 0:
-            print(f"\rreading {frame.path}: {len(frames)} frames", end="", file=sys.stderr)
-    if progress:
-        print(f"\rreading {frames[0].path}: {len(frames)} frames", file=sys.stderr)
-    return frames
+    options = {"disable": None if progress else True, "leave": False, "delay": 1.0}
+    return list(tqdm(iter_xyz(path), f"reading {path}", unit=" frames", **options))
 
 
 def iter_xyz(path: str | os.PathLike) -> Iterator[Frame]:
@@ -56,8 +50,11 @@ def iter_xyz(path: str | os.PathLike) -> Iterator[Frame]:
     path = os.fspath(path)
     suffix = os.path.splitext(path)[1].lower()
     try:
-        with {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)(path, "rb") as file:
-            yield from _Reader(path, io.BufferedReader(file, 1 << 20)).frames()
+        with (
+            {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)(path, "rb") as file,
+            io.BufferedReader(file, 1 << 20) as buffered,
+        ):
+            yield from _Reader(path, buffered).frames()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "copy or compress it again" if suffix in (".gz", ".xz") else "check the path"

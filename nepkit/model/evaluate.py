@@ -10,6 +10,7 @@ import torch
 
 from ..data.prepared import Prepared
 from ..ops.segment import segment_sum
+from .evaluator import Evaluator
 from .nep import Nep
 from .zbl import zbl_terms
 
@@ -35,17 +36,18 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
     forces = np.empty((n_atoms.sum(), 3))
     features = np.empty((n_atoms.sum(), model.settings.descriptor_length)) if descriptors else None
     first_atom = np.concatenate([[0], np.cumsum(n_atoms)])
+    evaluate = Evaluator(model, prepared.structures)
     for start, stop in chunks(n_atoms):
         frames = torch.arange(start, stop, device=prepared.structures.device)
-        batch = prepared.structures.batch(frames)
-        evaluation = model(batch)
-        pair_forces = evaluation.pair_forces()
+        evaluation = evaluate(frames)
+        batch = evaluation.batch
+        forces_here, virials_here = evaluation.forces_and_virials()
         atom_energies = evaluation.atom_energies.double()
         atom_energies = atom_energies + model.element_energy.index_select(0, batch.types)
         atoms = slice(first_atom[start], first_atom[stop])
         energy[start:stop] = segment_sum(atom_energies, batch.atom_start).cpu()
-        forces[atoms] = evaluation.geometry.forces(pair_forces).cpu()
-        virial[start:stop] = evaluation.geometry.virials(pair_forces).cpu()
+        forces[atoms] = forces_here.cpu()
+        virial[start:stop] = virials_here.cpu()
         if features is not None:
             features[atoms] = (evaluation.q * model.q_scaler).cpu()
     if model.settings.zbl is not None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..ops.harmonics import component_count, three_body_weights
-from .invariant_table import MONOMIALS
+from ..ops.monomials import MONOMIALS
 
 QUARTIC_FACTOR = 7.0 / 15.0
 

@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 
 from ..config import ModelSettings
-from ..data.batch import Batch
-from ..ops.geometry import Geometry
-from ..ops.groups import Groups
-from ..ops.policy import contraction_form
-from .contraction import Contraction
-from .invariants import Invariants
+from ..data.batch import Selection
 from .network import Network, NetworkWeights
 
 
@@ -40,7 +35,6 @@ class Nep:
         self.file_q_scaler = torch.ones_like(self.q_scaler)
         # Energy of each element that no environment changes, taken out of the network (T,).
         self.element_energy = torch.zeros(n_types, device=device, dtype=torch.float64)
-        self.invariants = Invariants(settings.l_max, settings.invariants, self.flat)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views of ``flat`` (n_parameters,)."""
@@ -52,10 +46,6 @@ class Nep:
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
         cut = sum(size for name, size in sizes.items() if "bias" not in name)
         return slice(0, cut), slice(cut, None)
-
-    def __call__(self, batch: Batch, flat: Tensor | None = None) -> Evaluation:
-        """Evaluate ``batch`` with ``flat`` in place of the model's own parameters."""
-        return Evaluation(self, batch, self.flat if flat is None else flat)
 
 
 def parameter_shapes(settings: ModelSettings, n_pair_types: int) -> dict[str, tuple[int, ...]]:
@@ -75,60 +65,31 @@ def parameter_shapes(settings: ModelSettings, n_pair_types: int) -> dict[str, tu
 
 
 class Evaluation:
-    """One evaluation of a model on a batch: energies, pair forces, and the loss's gradient."""
+    """One evaluation of a model on frames: energies, forces, and the gradient of a loss.
 
-    def __init__(self, model: Nep, batch: Batch, flat: Tensor):
-        self.model, self.batch = model, batch
-        settings = model.settings
+    What reads pairs is left to subclasses: ``_descriptors``, ``forces_and_virials`` (which comes
+    before ``gradient``), ``_tangents`` and ``_coefficient_gradients``.
+    """
+
+    def __init__(self, model: Nep, selection: Selection, flat: Tensor):
+        self.model, self.batch = model, selection
         views = model.views(flat)
         self.radial_coefficients = views["radial_coefficients"]
         self.angular_coefficients = views["angular_coefficients"]
-        layers = range(len(settings.neuron))
+        layers = range(len(model.settings.neuron))
         weights = NetworkWeights(
             tuple(views[f"hidden_weight_{k}"] for k in layers),
             tuple(views[f"hidden_bias_{k}"] for k in layers),
             views["output_weight"],
             views["element_bias"],
         )
-        self.geometry = Geometry(batch, settings, flat.dtype)
-        group = model.group_of_pair_type.index_select(0, batch.row_pair_type)
-        form = contraction_form(flat.device, len(settings.elements))
-        self.contraction = Contraction(
-            Groups(group, len(model.pair_types)), batch.row_center, batch.row_start, form
-        )
-        self.network = Network(weights, batch.types)
-        self._forward()
-
-    def _forward(self):
-        contraction = self.contraction
-        radial, self.angular_density = self.geometry.densities()
-        self.radial_density = radial[:, :, None]
-        self.radial_rows = contraction.gather(self.radial_coefficients)
-        self.angular_rows = contraction.gather(self.angular_coefficients)
-        radial, self.s = self._sums(self.radial_density, self.angular_density)
-        # descriptors q (N, D), not scaled
-        self.q = torch.cat([radial.squeeze(2), self.model.invariants.values(self.s)], dim=1)
-        energies, slope = self.network.forward(self.q * self.model.q_scaler)
-        # energy of each atom (N,) eV, without the element energies
-        self.atom_energies = energies
-        slope = slope * self.model.q_scaler
-        split = self.model.settings.n_max[0] + 1
-        self.radial_slope = slope[:, :split, None].contiguous()  # dU/ds
-        self.angular_slope = self.model.invariants.pull(self.s, slope[:, split:])
-        self.q_slope = slope
-
-    def _sums(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            self.contraction.sums(self.radial_coefficients, self.radial_rows, radial),
-            self.contraction.sums(self.angular_coefficients, self.angular_rows, angular),
-        )
-
-    def pair_forces(self) -> Tensor:
-        """dU/dr_ij (H, 3) eV/Å of every pair."""
-        expand = self.contraction.expand
-        radial = expand(self.radial_coefficients, self.radial_rows, self.radial_slope)
-        angular = expand(self.angular_coefficients, self.angular_rows, self.angular_slope)
-        return self.geometry.pair_forces(radial.squeeze(2), angular)
+        self.network = Network(weights, selection.types)
+        # Descriptors q (N, D), not scaled.
+        self.q = self._descriptors()
+        # Energy of each atom (N,) eV, without the element energies.
+        self.atom_energies, slope = self.network.forward(self.q * model.q_scaler)
+        # dU/dq (N, D)
+        self.q_slope = slope * model.q_scaler
 
     def gradient(
         self, energies: Tensor, forces: Tensor, virials: Tensor | None
@@ -136,26 +97,13 @@ class Evaluation:
         """Gradient of a loss to the parameters, from those to atom energies, forces, virials.
 
         ``energies`` (N,), ``forces`` (N, 3), ``virials`` (B, 6) or None. This is the gradient of
-        sum_i [dL/dU_i U_i + <dU_i/da, J v>] with a and J v constant; no pair is differentiated.
+        sum_i [dL/dU_i U_i + <dU_i/da, J v>] with a and J v constant: no pair is differentiated.
         """
-        invariants, contraction = self.model.invariants, self.contraction
-        radial_tangent, angular_tangent = self.geometry.tangent_densities(forces, virials)
-        radial_tangent = radial_tangent[:, :, None]
-        radial_dot, s_dot = self._sums(radial_tangent, angular_tangent)
-        q_dot = torch.cat([radial_dot.squeeze(2), invariants.push(self.s, s_dot)], dim=1)
         scaler = self.model.q_scaler
+        q_dot = self._tangents(forces, virials)
         weights, q_bar = self.network.backward(energies, q_dot * scaler)
-        q_bar = q_bar * scaler
-        split = self.model.settings.n_max[0] + 1
-        s_bar = invariants.pull(self.s, q_bar[:, split:])
-        s_bar = s_bar + invariants.pull_push(self.s, s_dot, self.q_slope[:, split:])
+        radial, angular = self._coefficient_gradients(q_bar * scaler)
         gradients = {f"hidden_weight_{k}": w for k, w in enumerate(weights.hidden)}
         gradients |= {f"hidden_bias_{k}": b for k, b in enumerate(weights.bias)}
         gradients |= {"output_weight": weights.output, "element_bias": weights.element}
-        gradients["radial_coefficients"] = contraction.coefficient_gradient(
-            [q_bar[:, :split, None], self.radial_slope], [self.radial_density, radial_tangent]
-        )
-        gradients["angular_coefficients"] = contraction.coefficient_gradient(
-            [s_bar, self.angular_slope], [self.angular_density, angular_tangent]
-        )
-        return gradients
+        return gradients | {"radial_coefficients": radial, "angular_coefficients": angular}

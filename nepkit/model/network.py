@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..ops.groups import TiledGroups
 
-TILE = 16
+TILE = 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -29,13 +29,13 @@ class Geometry:
 
     def __init__(self, batch: Batch, settings: ModelSettings, dtype: torch.dtype):
         self.batch = batch
-        tables = batch.tables if "unit" in batch.tables else pair_tables(batch, settings, dtype)
+        tables = pair_tables(batch, settings, dtype)
         self.vectors = tables["vectors"]  # (H, 3)
         self.unit = tables["unit"]  # (H, 3)
         self.radial_slope = tables["radial_slope"]  # (H, K_R)
-        self.harmonics = tables["harmonics"]  # (Q, L)
-        self.harmonics_gradient = tables["harmonics_gradient"]  # (Q, 3, L)
-        self.radial = tables.get("radial")  # (H, K_R), only for the densities
+        self.harmonics = tables["harmonics"][:, 0]  # (Q, L)
+        self.harmonics_gradient = tables["harmonics"][:, 1:]  # (Q, 3, L)
+        self.radial = tables["radial"]  # (H, K_R)
         basis = tables["angular_basis"]  # (Q, 2, K_A): f and f'
         self.parity = basis.new_tensor([(-1.0) ** l for l in degrees(settings.l_max)])
         self._place_directions()
@@ -85,9 +85,6 @@ class Geometry:
 
     def densities(self) -> tuple[Tensor, Tensor]:
         """a_R (R, K_R) = sum_j f_k(r_ij) and a_A (R, K_A, L) = sum_j f_k(r_ij) Y(r_ij)."""
-        tables = self.batch.tables
-        if "radial_density" in tables:
-            return tables["radial_density"], tables["angular_density"]
         radial = gathered_segment_sum(self.radial, self.half, self.batch.radial_start)
         harmonics = self._seen_from_slots(self.harmonics)  # (S, L)
         tiles = torch.bmm(
@@ -158,6 +155,9 @@ class Geometry:
 def pair_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Tensor]:
     """What the maps need of each pair: directions, radial functions, harmonics, and derivatives.
 
+    vectors and unit (H, 3), radial and radial_slope (H, K_R), angular_basis (Q, 2, K_A) with f and
+    f', harmonics (Q, 4, L) with Y and its gradient.
+
     Computed in float64, as the recursions lose digits near the ends, then rounded once to ``dtype``.
     """
     vectors, angular = batch.vectors, batch.angular
@@ -178,45 +178,29 @@ def pair_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> di
         "radial": radial,
         "radial_slope": radial_slope,
         "angular_basis": torch.stack(basis, dim=1),
-        "harmonics": harmonics,
-        "harmonics_gradient": gradient,
+        "harmonics": torch.cat([harmonics[:, None], gradient], dim=1),
     }
     return {name: values.to(dtype) for name, values in tables.items()}
 
 
-_TABLE_KINDS = {
-    "vectors": "halves", "unit": "halves", "radial_slope": "halves", "angular_basis": "angulars",
-    "harmonics": "angulars", "harmonics_gradient": "angulars",
-    "radial_density": "rows", "angular_density": "rows",
-}  # fmt: skip
+def all_tables(
+    structures: Structures, settings: ModelSettings, chunk: int = 64
+) -> dict[str, Tensor]:
+    """``pair_tables`` of all frames, computed a chunk of frames at a time."""
+    parts = []
+    for start in range(0, len(structures), chunk):
+        frames = torch.arange(start, min(start + chunk, len(structures)), device=structures.device)
+        parts.append(pair_tables(structures.batch(frames), settings, structures.dtype))
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def table_bytes(structures: Structures, settings: ModelSettings) -> int:
-    """Memory of what ``attach_tables`` would add."""
+    """Memory that ``all_tables`` takes."""
     n_radial, n_angular = (size + 1 for size in settings.basis_size)
-    n_components = component_count(settings.l_max)
-    halves, angulars, rows = (
-        int(offsets[-1]) for offsets in (structures.halves, structures.angulars, structures.rows)
-    )
-    numbers = halves * (6 + n_radial) + angulars * (2 * n_angular + 4 * n_components)
-    numbers += rows * (n_radial + n_angular * n_components)
+    halves, angulars = int(structures.halves[-1]), int(structures.angulars[-1])
+    numbers = halves * (6 + 2 * n_radial)
+    numbers += angulars * (2 * n_angular + 4 * component_count(settings.l_max))
     return numbers * structures.dtype.itemsize
-
-
-def attach_tables(structures: Structures, settings: ModelSettings, chunk: int = 64):
-    """Compute pair tables and densities of all frames once, so that every batch brings its own."""
-    parts: dict[str, list[Tensor]] = {name: [] for name in _TABLE_KINDS}
-    for start in range(0, len(structures), chunk):
-        frames = torch.arange(start, min(start + chunk, len(structures)), device=structures.device)
-        batch = structures.batch(frames)
-        tables = pair_tables(batch, settings, structures.dtype)
-        batch.tables.update(tables)
-        geometry = Geometry(batch, settings, structures.dtype)
-        tables["radial_density"], tables["angular_density"] = geometry.densities()
-        for name, values in parts.items():
-            values.append(tables[name])
-    for name, kind in _TABLE_KINDS.items():
-        structures.attach(kind, name, torch.cat(parts.pop(name)))
 
 
 def _cutoffs(per_element: tuple[float, ...], batch: Batch) -> Tensor | float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 
 import torch
 
 FORMS = ("loop", "bmm", "mulsum")
+_reference: ContextVar[bool] = ContextVar("nepkit_reference_path", default=False)
 _forced: ContextVar[str | None] = ContextVar("nepkit_contraction_form", default=None)
 
 
@@ -21,6 +23,21 @@ def contraction_form(device: torch.device, n_types: int) -> str:
     # costs less than ordering the densities by pair type: measured on two CPU cores, 1.1 ms
     # against TODO.
     return "bmm"
+
+
+def fused_on(device: torch.device) -> bool:
+    """Whether the fused kernels run on ``device``: CPUs, where numba is installed."""
+    return device.type == "cpu" and not _reference.get() and find_spec("numba") is not None
+
+
+@contextmanager
+def reference_path():
+    """Run the block without fused kernels, for tests and benchmarks."""
+    token = _reference.set(True)
+    try:
+        yield
+    finally:
+        _reference.reset(token)
 
 
 @contextmanager

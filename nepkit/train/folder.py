@@ -1,10 +1,14 @@
-"""The output folder of a run: who may write there, and what belongs to whom."""
+"""The output folder of a run: who may write there, and which files are whose."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import UserError
@@ -12,16 +16,23 @@ from ..files import write_atomically
 
 MANIFEST = "nepkit_run.json"
 LOCK = "nepkit.lock"
+# What write_atomically leaves when its process is killed.
+_LEFTOVER = re.compile(r"(.+)\.[0-9a-f]{8}\.tmp")
 
 
 class OutputFolder:
     """A folder that one run at a time writes to, and only to files that nepkit made.
 
     Use as a context manager: the lock goes with it, and with the process whatever ends it.
+
+    The manifest names our files with their SHA-256. It is written when the folder is left; while a
+    run writes a file, and ever after if that run is killed, its digest is null and whatever bears
+    its name is ours. Otherwise a file that differs from its digest is somebody else's.
     """
 
     def __init__(self, path: Path):
         self.path = path
+        self._claimed: set[str] = set()  # to be sealed when the folder is left
 
     def __enter__(self) -> OutputFolder:
         try:
@@ -31,55 +42,127 @@ class OutputFolder:
             raise UserError(
                 f"{self.path}: cannot be written to ({error.strerror}); give a folder with --out"
             ) from error
-        if not _try_lock(self._lock):
+        try:
+            if not _try_lock(self._lock):
+                raise UserError(
+                    f"{self.path}: another run is at work here; "
+                    "wait for it or give another folder with --out"
+                )
+            self._digests = self._read_manifest()
+        except UserError:
             self._lock.close()
-            raise UserError(
-                f"{self.path}: another run is at work here; wait for it or give another --out"
-            )
+            raise
         return self
 
     def __exit__(self, *_):
         # Unlocks. The file stays: removing it would let two runs lock files of the same name.
-        self._lock.close()
+        # On a full disk the digests stay null, which forbids nothing.
+        with self._lock, contextlib.suppress(UserError, OSError):
+            self._seal()
 
-    def written(self) -> list[str]:
-        """Names of the files that nepkit made here, as far as they still exist."""
-        path = self.path / MANIFEST
-        if not path.exists():
-            return []
-        try:
-            names = json.loads(path.read_text())["files"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: damaged; move it away or give another --out") from error
-        return [name for name in names if (self.path / name).exists()]
-
-    def claim(self, names: list[str]):
-        """Make ``names`` ours before they are written; refuse where somebody else's file lies."""
-        ours = self.written()
-        foreign = [name for name in names if name not in ours and (self.path / name).exists()]
-        if foreign:
+    def check(self, names: Iterable[str]):
+        """Refuse if somebody else's file has one of ``names``."""
+        for name in names:
+            path = self.path / name
+            if not (path.exists() or path.is_symlink()):
+                continue
+            if name not in self._digests:
+                fault = "not written by nepkit"
+            elif self._digests[name] not in (None, digest(path)):
+                fault = "changed since nepkit wrote it"
+            else:
+                continue
             raise UserError(
-                f"{self.path / foreign[0]}: not written by nepkit and would be overwritten;\n"
+                f"{path}: {fault} and would be overwritten;\n"
                 "move it away, or write the results to another folder with --out"
             )
-        text = json.dumps({"files": sorted({*ours, *names})}, indent=1) + "\n"
-        write_atomically(self.path / MANIFEST, text)
 
-    def move_to_previous(self) -> Path | None:
-        """Move an old run's files to previous-N beside them; None without any."""
-        names = self.written()
+    def claim(self, names: Iterable[str]):
+        """Make ``names`` ours before they are written, unless somebody else's file is among them."""
+        new = set(names) - self._claimed
+        if not new:
+            return
+        self.check(new)
+        self._digests |= dict.fromkeys(new)
+        self._claimed |= new
+        self._write_manifest()
+        ours = new | {MANIFEST}
+        for path in list(self.path.iterdir()):
+            match = _LEFTOVER.fullmatch(path.name)
+            if match and match[1] in ours:
+                path.unlink(missing_ok=True)
+
+    def unchanged(self, names: Iterable[str]) -> bool:
+        """Whether all ``names`` are there as a run left them that was not killed."""
+        digests = [(self.path / name, self._digests.get(name)) for name in names]
+        return all(
+            known is not None and path.is_file() and digest(path) == known
+            for path, known in digests
+        )
+
+    def move_to_previous(self, last: str) -> Path | None:
+        """Move an old run's files to previous-N beside them; None without any.
+
+        ``last``: the file that goes last, so that a move cut short leaves a run that can go on.
+        """
+        names = [name for name in self._digests if (self.path / name).exists()]
         if not names:
             return None
-        numbers = [
-            int(match[1])
-            for entry in self.path.iterdir()
-            if (match := re.fullmatch(r"previous-(\d+)", entry.name))
-        ]
-        target = self.path / f"previous-{max(numbers, default=0) + 1}"
-        target.mkdir()
-        for name in [*names, MANIFEST]:
-            os.replace(self.path / name, target / name)
+        self.check(names)
+        entries = (re.fullmatch(r"previous-(\d+)", entry.name) for entry in self.path.iterdir())
+        target = self.path / f"previous-{max((int(m[1]) for m in entries if m), default=0) + 1}"
+        names.sort(key=lambda name: name == last)
+        try:
+            target.mkdir()
+            for name in [*names, MANIFEST]:
+                os.replace(self.path / name, target / name)
+        except OSError as error:
+            raise UserError(f"{target}: cannot be written: {error.strerror}") from error
+        self._digests = {}
         return target
+
+    def _read_manifest(self) -> dict[str, str | None]:
+        path = self.path / MANIFEST
+        if not path.exists():
+            return {}
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8"))["files"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path}: damaged; move it away or give another folder with --out"
+            ) from error
+
+    def _write_manifest(self):
+        text = json.dumps({"files": dict(sorted(self._digests.items()))}, indent=1) + "\n"
+        path = self.path / MANIFEST
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_atomically(path, text)
+
+    def _seal(self):
+        """Write down what the claimed files hold; those that were never written are nobody's."""
+        if not self._claimed:
+            return
+        for name in self._claimed:
+            path = self.path / name
+            if path.is_file():
+                self._digests[name] = digest(path)
+            else:
+                self._digests.pop(name, None)
+        self._write_manifest()
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file; empty where there is none."""
+    if not path.is_file():
+        return ""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    return found.hexdigest()
 
 
 def _try_lock(file) -> bool:
@@ -87,15 +170,20 @@ def _try_lock(file) -> bool:
     try:
         import fcntl
     except ImportError:  # Windows
-        import msvcrt
-
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
+        return _try_lock_windows(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
+        # Any other error means that this file system has no locks: then nobody can hold one.
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
+
+
+def _try_lock_windows(file) -> bool:
+    import msvcrt
+
+    try:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    except OSError:
         return False
     return True

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..config import ModelSettings
 from ..data.prepared import Prepared
 from ..model.evaluate import chunks
+from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 
 
@@ -59,10 +60,11 @@ def new_model(
 
 def descriptor_range(model: Nep, data: Prepared, flat: Tensor) -> tuple[Tensor, Tensor]:
     """Smallest and largest value of each descriptor component (D,) over all atoms, with ``flat``."""
+    evaluate = Evaluator(model, data.structures)
     low = high = None
     for start, stop in chunks(data.n_atoms):
         frames = torch.arange(start, stop, device=data.structures.device)
-        smallest, largest = torch.aminmax(model(data.structures.batch(frames), flat).q, dim=0)
+        smallest, largest = torch.aminmax(evaluate(frames, flat).q, dim=0)
         low = smallest if low is None else torch.minimum(low, smallest)
         high = largest if high is None else torch.maximum(high, largest)
     return low, high

@@ -12,16 +12,25 @@ from ..errors import UserError
 
 
 class RunLog:
-    """Lines for people, on the terminal and in nepkit.log."""
+    """Lines for people, on the terminal and, once ``keep_in`` has named it, in a file."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self):
+        self._path: Path | None = None
+        self._kept: list[str] = []
+
+    def keep_in(self, path: Path):
+        """Append all lines, those said before too, to ``path``."""
+        append(path, "".join(f"{text}\n" for text in self._kept))
+        self._path, self._kept = path, []
 
     def __call__(self, text: str):
         """Print ``text`` above any progress bar and append it to the file."""
         tqdm.write(text, file=sys.stdout)
         sys.stdout.flush()
-        append(self.path, text + "\n")
+        if self._path is None:
+            self._kept.append(text)
+        else:
+            append(self._path, text + "\n")
 
 
 class Table:
@@ -32,8 +41,8 @@ class Table:
 
     def add(self, row: str):
         """Append one row; the header first if the file is new."""
-        new = not self.path.exists() or self.path.stat().st_size == 0
-        append(self.path, (self.header if new else "") + row + "\n")
+        # The disk has the rows before the checkpoint that counts them.
+        append(self.path, ("" if self.size() else self.header) + row + "\n", sync=True)
 
     def size(self) -> int:
         """Bytes in the file."""
@@ -41,14 +50,20 @@ class Table:
 
     def cut(self, size: int):
         """Drop what was written after the file had ``size`` bytes."""
-        if self.path.exists():
-            os.truncate(self.path, min(size, self.size()))
+        if size < self.size():
+            os.truncate(self.path, size)
 
 
-def append(path: Path, text: str):
-    """Add ``text`` to a file in one write."""
+def append(path: Path, text: str, sync: bool = False):
+    """Add ``text`` to a file in one write; ``sync``: wait until the disk holds it."""
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+        raise UserError(
+            f"{path}: cannot be written: {error.strerror}; "
+            "when this is mended the same command goes on"
+        ) from error

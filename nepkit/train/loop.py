@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -16,11 +15,12 @@ from ..model.conversion import model_from_file, model_to_file
 from ..model.evaluate import Prediction, predict
 from ..model.nep import Nep
 from ..model.nep_txt import NepFile
-from ..model.nep_txt_write import write_nep_restart, write_nep_txt
+from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
+from .folder import OutputFolder
 from .log import RunLog, Table
 from .loss import regularisation
-from .outputs import Errors, Targets, errors
+from .outputs import Errors, Targets, errors, save_potential
 from .schedule import Sampler, learning_rate
 from .signals import Interrupted, StopRequest
 from .step import Step
@@ -49,7 +49,7 @@ class DataSet:
 class Run:
     """A training under way."""
 
-    folder: Path
+    folder: OutputFolder
     config: NepConfig  # resolved
     model: Nep
     sets: list[DataSet]  # train, and test where there is one
@@ -58,6 +58,7 @@ class Run:
     log: RunLog
     force_mode: str = "analytic"
     done: int = 0  # steps over all stages
+    finished: dict = field(default_factory=dict)  # errors of a run that has written its results
     best: float = float("inf")
     spent: float = 0.0  # seconds in earlier processes
     _started: float = field(default_factory=time.monotonic)
@@ -66,10 +67,14 @@ class Run:
         prepared = self.sets[0].prepared
         use_virial = any(frame.virial is not None for frame in prepared.frames)
         self.step = Step(
-            self.model, self.config.stages[0], use_virial=use_virial, force_mode=self.force_mode
+            self.model,
+            prepared.structures,
+            self.config.stages[0],
+            use_virial=use_virial,
+            force_mode=self.force_mode,
         )
-        self.loss_out = Table(self.folder / "loss.out")
-        self.history = Table(self.folder / "history.csv", HISTORY)
+        self.loss_out = Table(self.folder.path / "loss.out")
+        self.history = Table(self.folder.path / "history.csv", HISTORY)
         self.total = sum(stage.generation for stage in self.config.stages)
         self.number = 0  # stage of the last step done
 
@@ -96,6 +101,7 @@ class Run:
                     self.step.begin_stage(self.config.stages[number])
                 value = self._take_step(sampler.frames(local), local)
                 bar.update()
+                save_potential(self.folder, self.config, self.done, self.saved_model)
                 reported = self.done % interval == 0 or self.done == self.total
                 if reported:
                     bar.set_postfix_str(self.report(float(value)))
@@ -108,9 +114,8 @@ class Run:
     def _take_step(self, frames: torch.Tensor, local: int) -> torch.Tensor:
         """One step with ``frames``, step ``local`` of the stage; returns the loss."""
         structures = self.sets[0].prepared.structures
-        batch = structures.batch(frames.to(structures.device))
         rate = learning_rate(local, self.step.stage)
-        value = self.step(batch, rate, self.done).value
+        value = self.step(frames.to(structures.device), rate, self.done).value
         self.done += 1
         # Reading the flag waits for the device, so that a GPU is asked only now and then.
         if structures.device.type == "cpu" or self.done % self.config.output_interval == 0:
@@ -160,20 +165,12 @@ class Run:
         score = formula(judged, self.config.stages[-1])
         if score < self.best:
             self.best = score
-            write_nep_txt(self.folder / "nep_best.txt", file)
-        self._write_potentials(file)
+            write_nep_txt(self.folder.path / "nep_best.txt", file)
         summary = " ".join(
             f"{name} {_milli(e.energy)} meV/atom {_milli(e.force)} meV/Å" for name, e in found.items()
         )
         self.log(f"step {self.done:7d}  loss {total:.4g}  {summary}  {self.seconds():.0f} s")
         return summary
-
-    def _write_potentials(self, file: NepFile):
-        interval, _, with_restart = self.config.save_potential
-        if interval and self.done % interval == 0:
-            write_nep_txt(self.folder / f"nep_gen{self.done}.txt", file)
-            if with_restart:
-                write_nep_restart(self.folder / f"nep_gen{self.done}.restart", file)
 
     def seconds(self) -> float:
         """Wall time of this run so far, earlier processes included."""
@@ -182,12 +179,15 @@ class Run:
     def save(self):
         """Write the checkpoint."""
         checkpoint.save(
-            self.folder,
+            self.folder.path,
             {
                 "identity": self.identity,
+                "steps": [stage.generation for stage in self.config.stages],
+                "stage": self.number,
                 "done": self.done,
                 "best": self.best,
                 "spent": self.seconds(),
+                "finished": self.finished,
                 "flat": self.model.flat,
                 "q_scaler": self.model.q_scaler,
                 "file_q_scaler": self.model.file_q_scaler,
@@ -203,8 +203,7 @@ class Run:
         self.done, self.best, self.spent = state["done"], state["best"], state["spent"]
         for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
             getattr(self.model, name).copy_(state[name])
-        # The stage of the last step done, whose optimizer this is.
-        self.number, _ = self.stage_of(max(self.done - 1, 0))
+        self.number = state["stage"]  # of the last step done, whose optimizer this is
         self.step.begin_stage(self.config.stages[self.number])
         self.step.load_state(state["step"])
         self.loss_out.cut(state["loss_out"])

@@ -67,7 +67,7 @@ def loss(
 
 def _count(weights: Tensor) -> Tensor:
     """Labels with a weight, at least 1."""
-    return (weights > 0).sum().clamp_min(1)
+    return (weights > 0).sum(dtype=weights.dtype).clamp_min(1)
 
 
 def _force_weights(batch: Batch, stage: Stage) -> Tensor:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
+from ..config import NepConfig
 from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
 from ..data.frame import Frame
 from ..files import write_atomically
 from ..model.evaluate import Prediction
+from ..model.nep_txt import NepFile
+from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from ..units import GPA_PER_EV_PER_CUBIC_ANGSTROM
+from .folder import OutputFolder
 
 # What GPUMD writes where a label is missing.
 MISSING = -1e6
+# Files of each data set, named after it.
+OUTPUTS = ("energy", "force", "virial", "stress")
+# Rows of a table made into text at once.
+ROWS_AT_ONCE = 10000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +39,31 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels of frames in the layout of a Prediction, NaN where missing."""
+    """Labels of F frames with A atoms in the layout of a Prediction, NaN where missing."""
 
     energy: np.ndarray  # (F,) eV
     forces: np.ndarray  # (A, 3) eV/Å
     virial: np.ndarray  # (F, 6) eV
+    judged: np.ndarray  # (F,) bool, False for an energy that energy_weight 0 says to ignore
     n_atoms: np.ndarray  # (F,)
     volume: np.ndarray  # (F,) Å^3
 
     @classmethod
     def of(cls, frames: list[Frame]) -> Targets:
-        """The labels of ``frames``. An energy with energy_weight 0 counts as missing."""
-        forces = [
-            np.full((len(f), 3), np.nan) if f.forces is None else f.forces for f in frames
-        ]
+        """The labels of ``frames``."""
+        unknown = np.full(6, np.nan)
         return cls(
-            energy=np.array(
-                [np.nan if f.energy is None or f.energy_weight == 0 else f.energy for f in frames]
+            energy=np.array([np.nan if f.energy is None else f.energy for f in frames]),
+            forces=np.concatenate(
+                [np.full((len(f), 3), np.nan) if f.forces is None else f.forces for f in frames]
             ),
-            forces=np.concatenate(forces),
             virial=np.array(
                 [
-                    np.full(6, np.nan) if f.virial is None else f.virial[VIRIAL_ROWS, VIRIAL_COLUMNS]
+                    unknown if f.virial is None else f.virial[VIRIAL_ROWS, VIRIAL_COLUMNS]
                     for f in frames
                 ]
             ),
+            judged=np.array([f.energy_weight != 0 for f in frames]),
             n_atoms=np.array([len(f) for f in frames]),
             volume=np.array([f.volume for f in frames]),
         )
@@ -62,58 +73,92 @@ def errors(prediction: Prediction, targets: Targets) -> Errors:
     """Errors of ``prediction``; energies and virials per atom."""
     n_atoms = targets.n_atoms
     return Errors(
-        _rms((prediction.energy - targets.energy) / n_atoms),
-        _rms(prediction.forces - targets.forces),
-        _rms((prediction.virial - targets.virial) / n_atoms[:, None]),
+        _rms(
+            prediction.energy / n_atoms, np.where(targets.judged, targets.energy, np.nan) / n_atoms
+        ),
+        _rms(prediction.forces, targets.forces),
+        _rms(prediction.virial / n_atoms[:, None], targets.virial / n_atoms[:, None]),
     )
 
 
-def _rms(values: np.ndarray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.sqrt(np.mean(known**2))) if known.size else None
+def _rms(predicted: np.ndarray, label: np.ndarray) -> float | None:
+    known = ~np.isnan(label)
+    if not known.any():
+        return None
+    return float(np.sqrt(np.mean((predicted[known] - label[known]) ** 2)))
 
 
-def write_outputs(folder: Path, stem: str, prediction: Prediction, targets: Targets) -> list[str]:
+def output_names(stem: str) -> list[str]:
+    """The files that ``write_outputs`` makes of any data set."""
+    return [f"{name}_{stem}.out" for name in OUTPUTS]
+
+
+def write_outputs(folder: Path, stem: str, prediction: Prediction, targets: Targets):
     """Write energy_STEM.out, force_, virial_, stress_ (and descriptor.out): predicted, then label.
 
     GPUMD's columns: energy eV/atom; force eV/Å; virial eV/atom and stress GPa (positive when
     compressed), xx yy zz xy yz zx. Ten significant digits. A missing label, or the stress of a
-    frame without volume, is -1e6. Returns the names written.
+    frame without volume, is -1e6.
     """
     n_atoms = targets.n_atoms[:, None]
-    with np.errstate(divide="ignore"):
-        to_stress = GPA_PER_EV_PER_CUBIC_ANGSTROM / targets.volume[:, None]
-    to_stress[targets.volume == 0] = np.nan
-    columns = {
-        "energy": (prediction.energy[:, None] / n_atoms, targets.energy[:, None] / n_atoms),
-        "force": (prediction.forces, targets.forces),
-        "virial": (prediction.virial / n_atoms, targets.virial / n_atoms),
-        "stress": (prediction.virial * to_stress, targets.virial * to_stress),
-    }
-    files = {f"{name}_{stem}.out": np.hstack(both) for name, both in columns.items()}
+    volume = np.where(targets.volume > 0, targets.volume, np.nan)[:, None]
+    to_stress = GPA_PER_EV_PER_CUBIC_ANGSTROM / volume
+    stress = prediction.virial * to_stress
+    tables = (
+        (prediction.energy[:, None] / n_atoms, targets.energy[:, None] / n_atoms),
+        (prediction.forces, targets.forces),
+        (prediction.virial / n_atoms, targets.virial / n_atoms),
+        (np.where(np.isnan(volume), MISSING, stress), targets.virial * to_stress),
+    )
+    for name, (predicted, label) in zip(output_names(stem), tables, strict=True):
+        write_table(folder / name, predicted, np.where(np.isnan(label), MISSING, label))
     if prediction.descriptors is not None:
-        files["descriptor.out"] = prediction.descriptors
-    for name, table in files.items():
-        write_atomically(folder / name, table_text(table))
-    return list(files)
+        write_table(folder / "descriptor.out", prediction.descriptors)
 
 
-def table_text(table: np.ndarray) -> str:
-    """Rows of numbers with ten significant digits; NaN as -1e6."""
-    known = np.where(np.isnan(table), MISSING, table)
-    line = " ".join(["%.10g"] * known.shape[1]) + "\n"
-    return "".join(line % tuple(row) for row in known.tolist())
+def write_table(path: Path, *columns: np.ndarray):
+    """Write arrays (rows, n) side by side with ten significant digits."""
+    width = sum(array.shape[1] for array in columns)
+    line = " ".join(["%.10g"] * width) + "\n"
+
+    def write(file: IO[bytes]):
+        for first in range(0, len(columns[0]), ROWS_AT_ONCE):
+            block = np.hstack([array[first : first + ROWS_AT_ONCE] for array in columns])
+            file.write("".join(line % tuple(row) for row in block.tolist()).encode())
+
+    write_atomically(path, write)
+
+
+def save_potential(
+    folder: OutputFolder, config: NepConfig, done: int, model: Callable[[], NepFile]
+):
+    """Keep the model, and perhaps its nep.restart, where ``save_potential`` asks for step ``done``.
+
+    Named as by GPUMD: by the step alone (form 0), or also by the time (form 1).
+    """
+    interval, form, with_restart = config.save_potential
+    if not interval or done % interval:
+        return
+    stamp = "nep_y%Y_m%m_d%d_h%H_m%M_s%S_generation" if form else "nep_gen"
+    name = f"{time.strftime(stamp)}{done}"
+    folder.claim([f"{name}.txt"] + [f"{name}.restart"] * with_restart)
+    file = model()
+    write_nep_txt(folder.path / f"{name}.txt", file)
+    if with_restart:
+        write_nep_restart(folder.path / f"{name}.restart", file)
 
 
 def error_table(rows: dict[str, Errors]) -> str:
     """Errors by name of data set, in meV, for people."""
-    head = f"{'':12s}{'energy':>14s}{'force':>14s}{'virial':>14s}"
-    units = f"{'RMSE':12s}{'meV/atom':>14s}{'meV/Å':>14s}{'meV/atom':>14s}"
-    lines = [head, units]
+    first = max(12, *(len(name) + 1 for name in rows))
+    lines = [
+        f"{'':{first}s}{'energy':>14s}{'force':>14s}{'virial':>14s}",
+        f"{'RMSE':{first}s}{'meV/atom':>14s}{'meV/Å':>14s}{'meV/atom':>14s}",
+    ]
     for name, error in rows.items():
         numbers = [
             f"{'-':>14s}" if value is None else f"{1e3 * value:14.2f}"
             for value in (error.energy, error.force, error.virial)
         ]
-        lines.append(f"{name:12s}" + "".join(numbers))
+        lines.append(f"{name:{first}s}" + "".join(numbers))
     return "\n".join(lines)

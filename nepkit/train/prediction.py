@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from ..config import ModelSettings, NepConfig
 from ..data.frame import Frame
-from ..data.prepared import prepare
-from ..data.xyz import check_elements, iter_xyz
-from ..errors import UserError
+from ..data.prepared import prepare, type_lookup
+from ..data.xyz import iter_xyz
+from ..errors import UserError, at
 from ..model.conversion import model_from_file
 from ..model.evaluate import ATOMS_AT_ONCE, Prediction, predict
 from ..model.nep import Nep
 from ..model.nep_txt import read_nep_txt
+from ..units import ELEMENTS
 from .folder import OutputFolder
-from .outputs import Errors, Targets, error_table, errors, write_outputs
+from .outputs import Errors, Targets, error_table, errors, output_names, write_outputs
+from .start import Setup
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,25 +33,23 @@ class Predicted:
     errors: Errors
 
 
-def predict_file(
-    model: Nep, path: Path, *, descriptors: int = 0, progress: bool = True
-) -> Predicted:
-    """Evaluate ``model`` on the frames of ``path`` in memory bounded by the largest frame.
+def predict_file(model: Nep, path: Path, *, descriptors: int = 0) -> Predicted:
+    """Evaluate ``model`` on the frames of ``path``, a few thousand atoms in memory at a time.
 
     ``descriptors``: 0 none, 1 the mean of each frame, 2 of each atom.
     """
     predictions, targets = [], []
     flat = model.flat
-    bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=None if progress else True, leave=False)
+    bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=None, leave=False)
     with bar:
         for frames in chunks(iter_xyz(path)):
-            check_elements(frames, model.settings.elements)
+            _check_elements(frames, model.settings)
             prepared = prepare(frames, model.settings, device=flat.device, dtype=flat.dtype)
             prediction = predict(model, prepared, descriptors=descriptors > 0)
             if descriptors == 1:
-                ends = np.cumsum(prepared.n_atoms)[:-1]
-                means = [x.mean(0) for x in np.split(prediction.descriptors, ends)]
-                object.__setattr__(prediction, "descriptors", np.array(means))
+                starts = np.cumsum(prepared.n_atoms) - prepared.n_atoms
+                sums = np.add.reduceat(prediction.descriptors, starts)
+                prediction = replace(prediction, descriptors=sums / prepared.n_atoms[:, None])
             predictions.append(prediction)
             targets.append(Targets.of(frames))
             bar.update(len(frames))
@@ -71,32 +70,47 @@ def chunks(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
         yield members
 
 
+def _check_elements(frames: list[Frame], settings: ModelSettings):
+    """Refuse an element that the model does not have."""
+    lookup = type_lookup(settings.elements)
+    for frame in frames:
+        unknown = np.flatnonzero(lookup[frame.numbers] < 0)
+        if len(unknown):
+            place = at(frame.path, frame.line + 2 + int(unknown[0]), frame.index)
+            element = ELEMENTS[frame.numbers[unknown[0]] - 1]
+            raise UserError(
+                f"{place}: the model has no {element}, only {' '.join(settings.elements)}"
+            )
+
+
 def joined(parts: list):
     """One dataclass of arrays from several, end to end."""
-    values = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
-    return type(parts[0])(
-        **{name: None if v[0] is None else np.concatenate(v) for name, v in values.items()}
-    )
+    kind = type(parts[0])
+    values = {field.name: [getattr(part, field.name) for part in parts] for field in fields(kind)}
+    return kind(**{k: None if v[0] is None else np.concatenate(v) for k, v in values.items()})
 
 
 def predict_run(
-    run_dir: Path, folder: OutputFolder, config: NepConfig, device: torch.device, dtype: torch.dtype
+    path: Path, data: Path, folder: OutputFolder, config: NepConfig, setup: Setup
 ) -> dict[str, Errors]:
     """``prediction 1``: evaluate the nep.txt of a run directory on its train.xyz."""
-    path = run_dir / "nep.txt"
     file = read_nep_txt(path)
     check_header(path, file.settings, config.model)
-    model = model_from_file(file, device=device, dtype=dtype)
-    predicted = write_prediction(model, run_dir / "train.xyz", folder, config.output_descriptor)
+    model = model_from_file(file, device=setup.device, dtype=setup.dtype)
+    folder.check(["parity.png"])
+    predicted = write_prediction(model, data, folder, config.output_descriptor)
     print(error_table({"train": predicted.errors}))
     return {"train": predicted.errors}
 
 
 def write_prediction(model: Nep, data: Path, folder: OutputFolder, descriptors: int) -> Predicted:
-    """Evaluate ``model`` on ``data`` and write GPUMD's files into ``folder``."""
-    stem = data.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".xyz")
-    names = [f"{what}_{stem}.out" for what in ("energy", "force", "virial", "stress")]
-    folder.claim(names + ["descriptor.out"] * bool(descriptors))
+    """Evaluate ``model`` on ``data`` and write GPUMD's files into ``folder``.
+
+    The folder is theirs before the evaluation, so that somebody else's file stops it early.
+    """
+    stem = data.name.removesuffix(".gz").removesuffix(".xz")
+    stem = stem.removesuffix(".xyz").removesuffix(".extxyz")
+    folder.claim(output_names(stem) + ["descriptor.out"] * (descriptors > 0))
     predicted = predict_file(model, data, descriptors=descriptors)
     write_outputs(folder.path, stem, predicted.prediction, predicted.targets)
     return predicted
@@ -106,5 +120,16 @@ def check_header(path: Path, there: ModelSettings, here: ModelSettings):
     """Refuse a nep.txt that is not the model of nep.in."""
     for field in fields(ModelSettings):
         found, wanted = getattr(there, field.name), getattr(here, field.name)
-        if found != wanted:
+        if _rounded(found) != _rounded(wanted):
             raise UserError(f"{path}: {field.name} is {found}, but nep.in asks for {wanted}")
+
+
+def _rounded(value: object) -> object:
+    """A setting with its numbers as GPUMD's %g writes them into a header."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return tuple(map(_rounded, value))
+    if hasattr(value, "__dataclass_fields__"):
+        return tuple(_rounded(getattr(value, field.name)) for field in fields(value))
+    return value

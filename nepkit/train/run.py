@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from ..config import ModelSettings, NepConfig, read_nep_in, to_nep_in
-from ..data.frame import Frame
-from ..data.prepared import Prepared, prepare
-from ..data.xyz import check_elements, read_xyz
+from ..config import NepConfig, read_nep_in, to_nep_in
 from ..errors import UserError
 from ..files import write_atomically
-from ..model.conversion import trained_settings
-from ..model.nep_txt import read_nep_txt
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
-from ..ops.geometry import attach_tables, table_bytes
 from . import checkpoint
 from .device import check_force_mode, choose_device, describe_device, precision_type
 from .folder import OutputFolder
-from .initial import new_model
 from .log import RunLog
-from .loop import DataSet, Run
-from .outputs import Errors, Targets, error_table, errors, write_outputs
+from .loop import Run
+from .outputs import Errors, error_table, errors, output_names, write_outputs
 from .prediction import predict_run
 from .schedule import resolve
-from .targets import attach_targets, reference_energies, zbl_of
-
-# Most neighbours that GPUMD's MD takes.
-GPUMD_NEIGHBORS = 819
-# Part of the memory that constants of the structures may fill.
-TABLE_PART = 0.25
+from .signals import Interrupted
+from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
 
 
 def train_nep(
@@ -43,7 +30,7 @@ def train_nep(
     device: str = "auto",
     precision: str = "float32",
     force_mode: str = "analytic",
-    seed: int = 0,
+    seed: int | None = None,
     restart: bool = False,
     **nep_in,
 ) -> dict[str, Errors]:
@@ -58,7 +45,7 @@ def train_nep(
 
     ``device``: auto, cpu, cuda (ROCm too), cuda:1. ``precision``: float32 or float64.
     ``force_mode``: analytic, or autograd, slower, to check it. ``seed``: of the initial parameters
-    and the order of the data, unless nep.in has one.
+    and the order of the data (default: that of nep.in, else 0).
 
     Returns the errors of the saved model by data set, ``{"train": ..., "test": ...}``, in eV/atom,
     eV/Å and eV/atom.
@@ -70,161 +57,132 @@ def train_nep(
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such folder; give the one that holds nep.in and train.xyz")
-    overrides = {"seed": seed, **nep_in} if seed else nep_in
+    overrides = nep_in if seed is None else {"seed": seed, **nep_in}
     config = read_nep_in(run_dir / "nep.in", overrides)
     setup = Setup(
         run_dir, choose_device(device), precision_type(precision), check_force_mode(force_mode)
     )
     with OutputFolder(Path(out) if out is not None else run_dir) as folder:
         if config.prediction:
-            return predict_run(run_dir, folder, config, setup.device, setup.dtype)
+            data = data_file(run_dir, "train")
+            return predict_run(run_dir / "nep.txt", data, folder, config, setup)
         return _train(setup, folder, config, restart)
 
 
-@dataclass(frozen=True)
-class Setup:
-    """Where a run reads and how it computes."""
-
-    run_dir: Path
-    device: torch.device
-    dtype: torch.dtype
-    force_mode: str
-
-
-def _train(setup: Setup, folder: OutputFolder, config: NepConfig, restart: bool) -> dict[str, Errors]:
-    moved = folder.move_to_previous() if restart else None
-    files = {name: setup.run_dir / f"{name}.xyz" for name in ("train", "test")}
-    files = {name: path for name, path in files.items() if name == "train" or path.exists()}
-    folder.claim(_output_names(config, files))
-    log = RunLog(folder.path / "nepkit.log")
-    log(
-        f"nepkit: {describe_device(setup.device)}, {str(setup.dtype).removeprefix('torch.')}, "
-        f"{setup.force_mode} forces"
-    )
-    if moved:
-        log(f"the old run is now in {moved}")
+def _train(
+    setup: Setup, folder: OutputFolder, config: NepConfig, restart: bool
+) -> dict[str, Errors]:
+    log = RunLog()
+    precision = str(setup.dtype).removeprefix("torch.")
+    log(f"nepkit: {describe_device(setup.device)}, {precision}, {setup.force_mode} forces")
     for note in config.notes:
         log(note)
-    frames = _read(files, config, log)
-    config, lines = resolve(
-        config, len(frames["train"]), sum(map(len, frames["train"])), sum(map(len, frames.values()))
-    )
+    check_neurons(config.model)
+    files = data_files(setup.run_dir)
+    folder.check(_names(setup, folder, config, list(files)))
+    frames = read_frames(files, config.model, log)
+    n_atoms = sum(map(len, frames["train"]))
+    config, lines = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
     for line in lines:
         log(line)
-    write_atomically(folder.path / "nepkit_resolved.in", to_nep_in(config))
-    run = _start(setup, folder, config, frames, log)
-    run.train()
-    return _finish(run, log)
+    identity = checkpoint.identity(config, setup.dtype, files)
+    if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
+        log(f"the old run is now in {moved}")
+    state = checkpoint.load(folder.path)
+    if state is not None:
+        checkpoint.check(state, identity, config, folder.path)
+        if found := _results(state, config, folder, list(files)):
+            log(f"complete: all {state['done']} steps are done; {folder.path / 'nep.txt'}")
+            log(error_table(found))
+            return found
+    folder.claim(_names(setup, folder, config, list(files)))
+    log.keep_in(folder.path / "nepkit.log")
+    _write_inputs(setup, folder, config)
+    run = new_run(setup, folder, config, frames, identity, log)
+    _take_up(run, state)
+    try:
+        run.train()
+    except Interrupted:
+        log(f"interrupted after step {run.done} of {run.total}; the checkpoint is written")
+        raise
+    return _finish(run)
 
 
-def _output_names(config: NepConfig, files: dict[str, Path]) -> list[str]:
+def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str]) -> list[str]:
+    """All files that a run writes, those of save_potential as far as they exist."""
     names = [
-        "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "checkpoint.pt",
-        "nep.txt", "nep_best.txt", "nep.restart",
+        "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "parity.png", *_results_of(sets)
     ]  # fmt: skip
-    names += [f"{what}_{name}.out" for name in files for what in ("energy", "force", "virial", "stress")]
-    interval, _, with_restart = config.save_potential
-    total = sum(stage.generation or 0 for stage in config.stages)
-    for step in range(interval, total + 1, interval) if interval else ():
-        names += [f"nep_gen{step}.txt"] + [f"nep_gen{step}.restart"] * with_restart
+    if _copies_zbl(setup, folder, config):
+        names.append("zbl.in")
+    interval, total = config.save_potential[0], sum(s.generation or 0 for s in config.stages)
+    for entry in folder.path.iterdir() if interval else ():
+        match = re.fullmatch(r"nep_gen(\d+)\.(txt|restart)", entry.name)
+        if match and int(match[1]) <= total and int(match[1]) % interval == 0:
+            names.append(entry.name)
     return names
 
 
-def _read(files: dict[str, Path], config: NepConfig, log: RunLog) -> dict[str, list[Frame]]:
-    """Frames of each data set, all of elements that the model has."""
-    frames = {name: read_xyz(path, progress=True) for name, path in files.items()}
-    for name, members in frames.items():
-        unseen = check_elements(members, config.model.elements)
-        atoms = sum(map(len, members))
-        labels = [
-            f"{sum(getattr(f, label) is not None for f in members)} with {label}"
-            for label in ("energy", "forces", "virial")
-        ]
-        log(f"{files[name].name}: {len(members)} frames, {atoms} atoms; {', '.join(labels)}")
-        if name == "train" and unseen:
-            log(f"warning: no atom of {' '.join(unseen)} in {files[name].name}")
-        if any(not f.pbc.all() for f in members):
-            log(f"warning: {files[name].name} has frames that are not periodic in all directions; GPUMD takes every frame as periodic")
-    if all(f.forces is None and f.energy is None and f.virial is None for f in frames["train"]):
-        raise UserError(f"{files['train']}: no frame has an energy, forces or a virial to train on")
-    return frames
+def _results_of(sets: list[str]) -> list[str]:
+    """What every finished run has."""
+    outputs = [name for data in sets for name in output_names(data)]
+    return ["nep.txt", "nep_best.txt", "nep.restart", checkpoint.NAME, *outputs]
 
 
-def _start(setup, folder, config, frames, log) -> Run:
-    """Prepare data and model, and take up a checkpoint where there is one."""
-    settings = trained_settings(config.model)
-    prepared = {
-        name: prepare(members, settings, device=setup.device, dtype=setup.dtype, progress=f"neighbours of {name}")
-        for name, members in frames.items()
-    }
-    zbl = {name: zbl_of(data, settings) for name, data in prepared.items()}
-    element_energy = reference_energies(prepared["train"], zbl["train"], settings)
-    for name, data in prepared.items():
-        attach_targets(data, zbl[name], element_energy)
-        structures = data.structures
-        if setup.force_mode == "analytic" and table_bytes(structures, settings) < _table_limit():
-            attach_tables(structures, settings)
-    largest = tuple(int(most) for most in np.max([d.largest_neighborhoods() for d in prepared.values()], axis=0))
-    log(f"neighbours of an atom at most: {largest[0]} radial, {largest[1]} angular")
-    if largest[0] > GPUMD_NEIGHBORS:
-        log(f"warning: GPUMD's MD refuses a model with more than {GPUMD_NEIGHBORS} neighbours")
-    model = new_model(settings, list(prepared.values()), config.seed, device=setup.device, dtype=setup.dtype)
-    model.element_energy.copy_(torch.from_numpy(element_energy))
-    if config.import_q_scaler:
-        _import_q_scaler(model, setup.run_dir, config.model)
-    log(
-        "energies of the elements, eV: "
-        + ", ".join(f"{e} {x:.6f}" for e, x in zip(settings.elements, element_energy))
-    )
-    data = {f"{name}.xyz": setup.run_dir / f"{name}.xyz" for name in frames}
-    identity = checkpoint.identity(config.model, str(setup.dtype), config.seed, data)
-    sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
-    run = Run(folder.path, config, model, sets, largest, identity, log, setup.force_mode)
-    if (folder.path / checkpoint.NAME).exists():
-        state = checkpoint.load(folder.path)
-        checkpoint.check_identity(state["identity"], identity, folder.path)
+def _results(
+    state: dict, config: NepConfig, folder: OutputFolder, sets: list[str]
+) -> dict[str, Errors]:
+    """The errors of a run that is complete and whose files are as it left them; else nothing."""
+    total = sum(stage.generation for stage in config.stages)
+    if state["done"] != total or not folder.unchanged(_results_of(sets)):
+        return {}
+    return {name: Errors(**numbers) for name, numbers in state["finished"].items()}
+
+
+def _copies_zbl(setup: Setup, folder: OutputFolder, config: NepConfig) -> bool:
+    """Whether zbl.in has to lie beside nepkit_resolved.in and does not lie there anyway."""
+    zbl = config.model.zbl
+    flexible = zbl is not None and zbl.flexible is not None
+    return flexible and not folder.path.samefile(setup.run_dir)
+
+
+def _write_inputs(setup: Setup, folder: OutputFolder, config: NepConfig):
+    """What it takes to train the same again, besides the data."""
+    write_atomically(folder.path / "nepkit_resolved.in", to_nep_in(config))
+    if _copies_zbl(setup, folder, config):
+        write_atomically(folder.path / "zbl.in", (setup.run_dir / "zbl.in").read_bytes())
+
+
+def _take_up(run: Run, state: dict | None):
+    """Go on from a checkpoint, or begin without what a run left that never wrote one."""
+    if state is not None:
         run.resume(state)
-        log(f"going on from step {run.done} of {run.total}")
-    else:
-        log(f"training for {run.total} steps; {len(model.flat)} parameters, {len(model.pair_types)} pair types")
-    return run
+        run.log(f"going on from step {run.done} of {run.total}")
+        return
+    run.loss_out.cut(0)
+    run.history.cut(0)
+    run.log(
+        f"training for {run.total} steps; {len(run.model.flat)} parameters, "
+        f"{len(run.model.pair_types)} pair types"
+    )
 
 
-def _table_limit() -> float:
-    """Bytes that constants of the structures may take: a share of the machine's memory."""
-    try:
-        return TABLE_PART * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError):  # Windows
-        return 2e9
-
-
-def _import_q_scaler(model, run_dir: Path, settings: ModelSettings):
-    """Take the q_scaler of nep.txt in the run directory, whose descriptor must be the same."""
-    path = run_dir / "nep.txt"
-    file = read_nep_txt(path)
-    for name in ("n_max", "l_max", "invariants"):
-        there, here = getattr(file.settings, name), getattr(settings, name)
-        if there != here:
-            raise UserError(f"{path}: import_q_scaler needs the same {name}: {there} there, {here} in nep.in")
-    scaler = torch.from_numpy(file.q_scaler)
-    model.q_scaler.copy_(scaler)
-    model.file_q_scaler.copy_(scaler)
-
-
-def _finish(run: Run, log: RunLog) -> dict[str, Errors]:
+def _finish(run: Run) -> dict[str, Errors]:
     """Write the results of a run that has taken all its steps; nep.txt comes last."""
-    file = run.saved_model()
+    file, path, log = run.saved_model(), run.folder.path, run.log
     predictions = run.evaluate(file)
     found = {}
     for data in run.sets:
-        write_outputs(run.folder, data.name, predictions[data.name], data.targets)
+        write_outputs(path, data.name, predictions[data.name], data.targets)
         found[data.name] = errors(predictions[data.name], data.targets)
-    write_nep_restart(run.folder / "nep.restart", file)
-    if not (run.folder / "nep_best.txt").exists():
-        write_nep_txt(run.folder / "nep_best.txt", file)
-    write_nep_txt(run.folder / "nep.txt", file)
+    write_nep_restart(path / "nep.restart", file)
+    if not (path / "nep_best.txt").exists():
+        write_nep_txt(path / "nep_best.txt", file)
+    write_nep_txt(path / "nep.txt", file)
+    run.finished = {name: asdict(errors) for name, errors in found.items()}
+    run.save()
     if run.step.skipped > 0:
         log(f"warning: {int(run.step.skipped)} steps gave no finite gradient and were skipped")
-    log(f"done: {run.total} steps in {run.seconds():.0f} s; the model is {run.folder / 'nep.txt'}")
+    log(f"done: {run.total} steps in {run.seconds():.0f} s; the model is {path / 'nep.txt'}")
     log(error_table(found))
     return found

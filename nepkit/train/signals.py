@@ -5,31 +5,51 @@ from __future__ import annotations
 import signal
 import threading
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupted(Exception):
     """The run was asked to end; its checkpoint is written and the same command goes on."""
 
 
-class StopRequest:
-    """While active, SIGINT and SIGTERM set ``asked``; a second one acts as usual.
+class _Handlers:
+    """While active, ``_take`` handles SIGINT and SIGTERM; afterwards who did before does.
 
     Only the main thread can take signals: elsewhere this does nothing.
     """
 
     def __init__(self):
-        self.asked = False
         self._before = {}
 
-    def __enter__(self) -> StopRequest:
+    def __enter__(self):
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 self._before[number] = signal.signal(number, self._take)
         return self
 
     def __exit__(self, *_):
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # None: a handler that was not set from Python, which cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _take(self, number, _frame):
+        raise NotImplementedError
+
+
+class StopRequest(_Handlers):
+    """While active, SIGINT and SIGTERM set ``asked``; a second one acts as usual."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = False
 
     def _take(self, number, _frame):
         self.asked = True
         signal.signal(number, self._before[number])
+
+
+class RaiseKeyboardInterrupt(_Handlers):
+    """While active, SIGTERM too raises KeyboardInterrupt."""
+
+    def _take(self, number, _frame):
+        raise KeyboardInterrupt

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ..config import Stage
-from ..data.batch import Batch
+from ..data.batch import Structures
+from ..model.evaluator import Evaluator
 from ..model.nep import Evaluation, Nep
+from ..model.rows import RowEvaluation
 from ..ops.segment import segment_sum
 from .loss import LossResult, loss, regularisation
 
@@ -24,9 +26,16 @@ class Step:
     """
 
     def __init__(
-        self, model: Nep, stage: Stage, *, use_virial: bool, force_mode: str = "analytic"
+        self,
+        model: Nep,
+        structures: Structures,
+        stage: Stage,
+        *,
+        use_virial: bool,
+        force_mode: str = "analytic",
     ):
         self.model, self.use_virial = model, use_virial
+        self.evaluate = Evaluator(model, structures)
         self.differentiate = {"analytic": self._analytic, "autograd": self._autograd}[force_mode]
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
@@ -47,13 +56,13 @@ class Step:
             groups, lr=stage.learning_rate[0], fused=True
         )
 
-    def __call__(self, batch: Batch, rate: float, age: int) -> LossResult:
-        """Take a step with learning rate ``rate``; ``age`` counts all steps from 0.
+    def __call__(self, frames: Tensor, rate: float, age: int) -> LossResult:
+        """Take a step on ``frames`` (B,) with learning rate ``rate``; ``age`` counts steps from 0.
 
         A step whose gradient is not finite changes nothing but the two counters. Nothing is read
         back to the host: the fused optimizer takes clipping and the finite flag from the device.
         """
-        result = self.differentiate(batch)
+        result = self.differentiate(frames)
         norm = self.gradient.norm()
         finite = torch.isfinite(norm)
         self.unusable = torch.where(finite, 0.0, self.unusable + 1.0)
@@ -68,33 +77,37 @@ class Step:
         self.average.lerp_(self.model.flat, 1.0 - decay)
         return result
 
-    def _analytic(self, batch: Batch) -> LossResult:
-        """The loss of ``batch``; its gradient goes to ``self.gradient``."""
-        evaluation = self.model(batch)
-        result = self._loss(batch, evaluation, evaluation.pair_forces())
-        atom_energy = result.energy.index_select(0, batch.atom_frame)
+    def _analytic(self, frames: Tensor) -> LossResult:
+        """The loss of ``frames``; its gradient goes to ``self.gradient``."""
+        evaluation = self.evaluate(frames)
+        forces, virials = evaluation.forces_and_virials()
+        result = self._loss(evaluation, forces, virials)
+        atom_energy = result.energy.index_select(0, evaluation.batch.atom_frame)
         parts = evaluation.gradient(atom_energy, result.forces, result.virial)
         torch.cat([parts[name].flatten() for name in self.model.shapes], out=self.gradient)
         self._regularise()
         return result
 
-    def _autograd(self, batch: Batch) -> LossResult:
+    def _autograd(self, frames: Tensor) -> LossResult:
         """The same by torch's double backward through the pair vectors."""
+        batch = self.evaluate.structures.batch(frames)
         vectors = batch.vectors.detach().requires_grad_()
         flat = self.model.flat.detach().requires_grad_()
-        evaluation = self.model(replace(batch, vectors=vectors), flat)
+        evaluation = RowEvaluation(self.model, replace(batch, vectors=vectors), flat)
         energy = evaluation.atom_energies.sum()
-        pair_forces = torch.autograd.grad(energy, vectors, create_graph=True)[0]
-        result = self._loss(batch, evaluation, pair_forces.to(flat.dtype))
+        pair_forces = torch.autograd.grad(energy, vectors, create_graph=True)[0].to(flat.dtype)
+        geometry = evaluation.geometry
+        result = self._loss(
+            evaluation, geometry.forces(pair_forces), geometry.virials(pair_forces)
+        )
         self.gradient.copy_(torch.autograd.grad(result.value, flat)[0])
         self._regularise()
-        return result
+        return replace(result, value=result.value.detach())
 
-    def _loss(self, batch: Batch, evaluation: Evaluation, pair_forces: Tensor) -> LossResult:
-        geometry = evaluation.geometry
+    def _loss(self, evaluation: Evaluation, forces: Tensor, virials: Tensor) -> LossResult:
+        batch = evaluation.batch
         energy = segment_sum(evaluation.atom_energies, batch.atom_start)
-        virial = geometry.virials(pair_forces) if self.use_virial else None
-        return loss(batch, self.stage, energy, geometry.forces(pair_forces), virial)
+        return loss(batch, self.stage, energy, forces, virials if self.use_virial else None)
 
     def _regularise(self):
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
@@ -113,4 +126,6 @@ class Step:
         """Take up what ``state`` gave; the stage must be the same."""
         self.average.copy_(state["average"])
         self.unusable, self.skipped = state["unusable"], state["skipped"]
-        self.optimizer.load_state_dict(state["optimizer"])
+        # The rules are those of the stage: nep.in may have changed them since.
+        rules = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})

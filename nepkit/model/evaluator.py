@@ -1,0 +1,54 @@
+"""Choosing how a model is evaluated on a data set, and keeping what does not change."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..config import ModelSettings
+from ..data.batch import Structures
+from ..ops.geometry import all_tables, pair_tables
+from ..ops.policy import fused_on
+from .nep import Evaluation, Nep
+from .rows import RowEvaluation
+
+
+class Evaluator:
+    """Evaluates ``model`` on frames of ``structures``."""
+
+    def __init__(self, model: Nep, structures: Structures):
+        self.model, self.structures = model, structures
+        self.fused = fused_on(structures.device)
+        if self.fused and structures.kept is not None:
+            pair_types = structures.row_index[1]
+            group = model.group_of_pair_type.index_select(0, pair_types)
+            self.data = structures.kept._replace(group=group.numpy())
+
+    def __call__(self, frames: Tensor, flat: Tensor | None = None) -> Evaluation:
+        """Evaluate ``frames`` (B,) int64, with ``flat`` in place of the model's parameters."""
+        model, structures = self.model, self.structures
+        flat = model.flat if flat is None else flat
+        if not self.fused:
+            return RowEvaluation(model, structures.batch(frames), flat)
+        from ..ops.cpu.launch import pair_data, placed, whole
+        from .cpu import CpuEvaluation
+
+        if structures.kept is not None:
+            selection = structures.select(frames)
+            place = placed(selection, structures.atoms, structures.rows, structures.halves)
+            return CpuEvaluation(model, selection, flat, self.data, place)
+        batch = structures.batch(frames)
+        tables = pair_tables(batch, model.settings, flat.dtype)
+        data = pair_data(batch, tables, model.group_of_pair_type, model.settings)
+        return CpuEvaluation(model, batch, flat, data, whole(batch))
+
+
+def keep_constants(structures: Structures, settings: ModelSettings):
+    """Compute once what the fused kernels read of the pairs of ``structures``."""
+    if not fused_on(structures.device):
+        return
+    from ..ops.cpu.launch import pair_data
+
+    everything = structures.batch(torch.arange(len(structures)))
+    same = torch.arange(structures.n_types**2, dtype=torch.int32)
+    structures.kept = pair_data(everything, all_tables(structures, settings), same, settings)

@@ -1,0 +1,187 @@
+"""Data for the CPU kernels, and running them on ranges of atoms in threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...config import ModelSettings
+from ...data.batch import Batch, Selection
+from ..harmonics import degrees, three_body_weights
+from ..monomials import MONOMIALS
+from .kernels import Sizes, compiled
+
+
+class PairData(NamedTuple):
+    """Constants of a data set (or of one batch), as numpy arrays that share torch's memory.
+
+    Letters as in Batch, over all frames.
+    """
+
+    row_start: np.ndarray  # (A + 1,) rows of an atom
+    group: np.ndarray  # (R,) of the row's pair type, in the model
+    radial_start: np.ndarray  # (R + 1,) directed pairs of a row
+    angular_start: np.ndarray  # (R + 1,)
+    radial_code: np.ndarray  # (2 H,) half pair h of i -> j, ~h for j -> i
+    angular_code: np.ndarray  # (2 Q,)
+    center: np.ndarray  # (H,) atom
+    neighbor: np.ndarray  # (H,) atom
+    first: np.ndarray  # (H,) directed pair i -> j
+    second: np.ndarray  # (H,) directed pair j -> i
+    angular_half: np.ndarray  # (Q,) half pair of an angular pair
+    vectors: np.ndarray  # (H, 3) Å
+    unit: np.ndarray  # (H, 3)
+    radial_slope: np.ndarray  # (H, K_R)
+    angular_basis: np.ndarray  # (Q, 2 K_A)
+    harmonics: np.ndarray  # (Q, 4 L)
+    radial_density: np.ndarray  # (R, K_R)
+    angular_density: np.ndarray  # (R, K_A L)
+    parity: np.ndarray  # (L,)
+    square_weight: np.ndarray  # (L,) of each squared component in its q_l
+    degree: np.ndarray  # (L,) l - 1
+    cubic: np.ndarray  # (terms, 4) a, b, c, place among the higher invariants
+    cubic_weight: np.ndarray  # (terms,)
+
+
+class Place(NamedTuple):
+    """Which atoms of the data a batch holds, and how its indices differ from the data's."""
+
+    atom: np.ndarray  # (N,) atom of the data
+    slot: np.ndarray  # (N,) frame of the batch
+    atom_shift: np.ndarray  # (B,) atom of the batch less atom of the data
+    pair_shift: np.ndarray  # (B,) the same for directed pairs
+    row_shift: np.ndarray  # (B,) the same for rows
+    half_start: np.ndarray  # (B + 1,) half pairs of a frame of the batch
+    row: np.ndarray  # (R,) row of the data
+
+
+def pair_data(
+    batch: Batch, tables: dict[str, Tensor], group_of_pair_type: Tensor, settings: ModelSettings
+) -> PairData:
+    """The kernels' view of ``batch`` with its ``pair_tables``."""
+
+    def coded(first: Tensor, second: Tensor) -> Tensor:
+        half = torch.arange(len(first), dtype=torch.int32)
+        code = torch.empty(2 * len(first), dtype=torch.int32)
+        code[first.long()] = half
+        code[second.long()] = ~half
+        return code
+
+    like = tables["unit"]
+    n_rows, n_angular = len(batch.row_center), settings.basis_size[1] + 1
+    arrays = {
+        "row_start": batch.row_start,
+        "group": group_of_pair_type.index_select(0, batch.row_pair_type),
+        "radial_start": batch.radial_start, "angular_start": batch.angular_start,
+        "radial_code": coded(batch.first, batch.second),
+        "angular_code": coded(batch.angular_first, batch.angular_second),
+        "center": batch.center, "neighbor": batch.neighbor,
+        "first": batch.first, "second": batch.second, "angular_half": batch.angular,
+        "radial_density": like.new_empty(n_rows, settings.basis_size[0] + 1),
+        "angular_density": like.new_empty(n_rows, n_angular * tables["harmonics"].shape[2]),
+        **_invariant_arrays(settings, like),
+    }  # fmt: skip
+    for name in ("vectors", "unit", "radial_slope", "angular_basis", "harmonics"):
+        arrays[name] = tables[name].flatten(1)
+    data = PairData(**{name: values.contiguous().numpy() for name, values in arrays.items()})
+    densities = compiled(sizes(settings, like.dtype)).densities
+    run(densities, even_ranges(n_rows), data, tables["radial"], data.radial_density, data.angular_density)
+    return data
+
+
+def _invariant_arrays(settings: ModelSettings, like: Tensor) -> dict[str, Tensor]:
+    terms = [
+        (*components, place, weight)
+        for place, name in enumerate(settings.invariants)
+        for components, weight in MONOMIALS.get(name, ())
+    ]
+    of_component = degrees(settings.l_max)
+    return {
+        "parity": like.new_tensor([(-1.0) ** l for l in of_component]),
+        "square_weight": like.new_tensor(three_body_weights(settings.l_max)),
+        "degree": torch.tensor([l - 1 for l in of_component]),
+        "cubic": torch.tensor([term[:4] for term in terms], dtype=torch.int64).view(-1, 4),
+        "cubic_weight": like.new_tensor([term[4] for term in terms]),
+    }
+
+
+def sizes(settings: ModelSettings, dtype: torch.dtype) -> Sizes:
+    """What the kernels of a model are compiled for."""
+    real = {torch.float32: np.float32, torch.float64: np.float64}[dtype]
+    (n_radial, n_angular), (k_radial, k_angular) = settings.n_max, settings.basis_size
+    higher = settings.invariants
+    quartic = higher.index("q1111") if "q1111" in higher else -1
+    return Sizes(
+        real, n_radial + 1, k_radial + 1, n_angular + 1, k_angular + 1,
+        settings.l_max, len(higher), quartic,
+    )  # fmt: skip
+
+
+def placed(selection: Selection, atoms: Tensor, rows: Tensor, halves: Tensor) -> Place:
+    """The place of a selection of frames in data with these offsets (F + 1,) int64."""
+    frames = selection.frames.numpy()
+
+    def shifts(offsets: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        starts = offsets.numpy()[frames]
+        counts = offsets.numpy()[frames + 1] - starts
+        return np.cumsum(counts) - counts - starts, counts
+
+    row_shift, row_counts = shifts(rows)
+    half_shift, half_counts = shifts(halves)
+    n_rows = int(row_counts.sum())
+    return Place(
+        selection.atom_index.numpy(), selection.atom_frame.numpy(), shifts(atoms)[0],
+        2 * half_shift, row_shift, np.append(0, np.cumsum(half_counts)),
+        np.arange(n_rows) - np.repeat(row_shift, row_counts),
+    )  # fmt: skip
+
+
+def whole(batch: Batch) -> Place:
+    """The place of a batch in data that are the batch itself."""
+    none = np.zeros(len(batch), dtype=np.int64)
+    return Place(
+        np.arange(len(batch.types)), batch.atom_frame.numpy(), none, none, none,
+        batch.half_start.numpy(), np.arange(len(batch.row_center)),
+    )  # fmt: skip
+
+
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads - 1, thread_name_prefix="nepkit")
+
+
+def ranges(data: PairData, batch: Place) -> list[tuple[int, int]]:
+    """Ranges of the batch's atoms with about as many pairs each, one a thread of torch."""
+    n_threads, n_atoms = torch.get_num_threads(), len(batch.atom)
+    if n_threads == 1 or n_atoms < 2 * n_threads:
+        return [(0, n_atoms)]
+    first, last = data.row_start[batch.atom], data.row_start[batch.atom + 1]
+    # An angular pair costs about as much as ten radial ones.
+    work = data.radial_start[last] - data.radial_start[first]
+    work = np.cumsum(work + 10 * (data.angular_start[last] - data.angular_start[first]) + 1)
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, n_threads) / n_threads)
+    ends = [0, *cuts.tolist(), n_atoms]
+    return list(zip(ends[:-1], ends[1:]))
+
+
+def even_ranges(count: int) -> list[tuple[int, int]]:
+    """Ranges of ``count`` things, one a thread of torch."""
+    n_threads = torch.get_num_threads()
+    ends = [count * k // n_threads for k in range(n_threads + 1)]
+    return list(zip(ends[:-1], ends[1:]))
+
+
+def run(kernel, parts: list[tuple[int, int]], *arguments):
+    """Run ``kernel(first, last, *arguments)`` on all ranges; torch tensors go in as arrays."""
+    arrays = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+    if len(parts) == 1:
+        return kernel(*parts[0], *arrays)
+    others = [_pool(len(parts)).submit(kernel, *part, *arrays) for part in parts[1:]]
+    kernel(*parts[0], *arrays)
+    for other in others:
+        other.result()

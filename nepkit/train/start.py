@@ -1,0 +1,178 @@
+"""What a run starts from: frames, their neighbours and targets, and the model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..config import ModelSettings, NepConfig
+from ..data.frame import Frame
+from ..data.prepared import Prepared, prepare
+from ..data.xyz import check_elements, iter_xyz
+from ..errors import UserError
+from ..model.conversion import trained_settings
+from ..model.nep import Nep
+from ..model.nep_txt import read_nep_txt
+from ..model.evaluator import keep_constants
+from ..ops.geometry import table_bytes
+from .folder import OutputFolder
+from .initial import new_model
+from .log import RunLog
+from .loop import DataSet, Run
+from .outputs import Targets
+from .targets import attach_targets, reference_energies, zbl_of
+
+# Most neighbours that GPUMD's MD takes.
+GPUMD_NEIGHBORS = 819
+# Part of the memory that constants of the structures may fill.
+TABLE_PART = 0.25
+COMPRESSED = ("", ".gz", ".xz")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where a run reads and how it computes."""
+
+    run_dir: Path
+    device: torch.device
+    dtype: torch.dtype
+    force_mode: str
+
+
+def data_file(run_dir: Path, name: str) -> Path:
+    """NAME.xyz of a run directory, or the same compressed."""
+    paths = [run_dir / f"{name}.xyz{suffix}" for suffix in COMPRESSED]
+    return next((path for path in paths if path.exists()), paths[0])
+
+
+def data_files(run_dir: Path) -> dict[str, Path]:
+    """The files of the training set, and of the test set where there is one."""
+    files = {name: data_file(run_dir, name) for name in ("train", "test")}
+    return {name: path for name, path in files.items() if name == "train" or path.exists()}
+
+
+def check_neurons(settings: ModelSettings):
+    """Refuse networks too small to hold the energies of the elements (trained_settings)."""
+    if len(settings.elements) > 1 and settings.neuron[-1] < 2:
+        neurons = " ".join(map(str, settings.neuron))
+        raise UserError(
+            f"nep.in: neuron {neurons}: one neuron of the last layer is set aside for the energies "
+            f"of the {len(settings.elements)} elements;\nwrite at least 2"
+        )
+
+
+def read_frames(
+    files: dict[str, Path], settings: ModelSettings, log: RunLog
+) -> dict[str, list[Frame]]:
+    """Frames of each data set, all of elements that the model has."""
+    frames = {name: _read(path) for name, path in files.items()}
+    for name, members in frames.items():
+        file = files[name].name
+        unseen = check_elements(members, settings.elements)
+        labels = ", ".join(
+            f"{sum(getattr(frame, label) is not None for frame in members)} with {label}"
+            for label in ("energy", "forces", "virial")
+        )
+        log(f"{file}: {len(members)} frames, {sum(map(len, members))} atoms; {labels}")
+        if name == "train" and unseen:
+            log(f"warning: {file} has no atom of {' '.join(unseen)}")
+        if open_frames := sum(not frame.pbc.all() for frame in members):
+            log(
+                f"warning: {file}: {open_frames} of {len(members)} frames are not periodic in all "
+                "directions; GPUMD takes every frame as periodic"
+            )
+    if all(f.forces is None and f.energy is None and f.virial is None for f in frames["train"]):
+        raise UserError(f"{files['train']}: no frame has an energy, forces or a virial to train on")
+    return frames
+
+
+def _read(path: Path) -> list[Frame]:
+    bar = tqdm(
+        iter_xyz(path), desc=f"reading {path.name}", unit=" frames", disable=None, leave=False,
+        delay=1.0,
+    )  # fmt: skip
+    return list(bar)
+
+
+def new_run(
+    setup: Setup,
+    folder: OutputFolder,
+    config: NepConfig,
+    frames: dict[str, list[Frame]],
+    identity: dict[str, str],
+    log: RunLog,
+) -> Run:
+    """A run that has taken no step yet."""
+    settings = trained_settings(config.model)
+    device, dtype = setup.device, setup.dtype
+    prepared = {
+        name: prepare(
+            members, settings, device=device, dtype=dtype, progress=f"neighbours of {name}"
+        )
+        for name, members in frames.items()
+    }
+    element_energy = _attach(prepared, settings, tables=setup.force_mode == "analytic")
+    largest = _largest_neighborhoods(prepared, log)
+    model = new_model(settings, list(prepared.values()), config.seed, device=device, dtype=dtype)
+    model.element_energy.copy_(torch.from_numpy(element_energy))
+    if config.import_q_scaler:
+        import_q_scaler(model, setup.run_dir / "nep.txt", config.model)
+    pairs = zip(settings.elements, element_energy, strict=True)
+    log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
+    sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
+    return Run(folder, config, model, sets, largest, identity, log, setup.force_mode)
+
+
+def _attach(prepared: dict[str, Prepared], settings: ModelSettings, tables: bool) -> np.ndarray:
+    """Targets of all frames, and constants where there is room; returns the elements' energies."""
+    zbl = {name: zbl_of(data, settings) for name, data in prepared.items()}
+    element_energy = reference_energies(prepared["train"], zbl["train"], settings)
+    for name, data in prepared.items():
+        attach_targets(data, zbl[name], element_energy)
+        if tables and table_bytes(data.structures, settings) < _table_limit():
+            keep_constants(data.structures, settings)
+    return element_energy
+
+
+def _table_limit() -> float:
+    """Bytes that constants of the structures may take: a share of the machine's memory."""
+    try:
+        return TABLE_PART * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Windows
+        return 2e9
+
+
+def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[int, int]:
+    """Most radial and angular neighbours of an atom, for the header of nep.txt."""
+    counts = [data.largest_neighborhoods() for data in prepared.values()]
+    radial, angular = (max(numbers) for numbers in zip(*counts, strict=True))
+    log(f"neighbours of an atom at most: {radial} radial, {angular} angular")
+    if radial > GPUMD_NEIGHBORS:
+        log(
+            f"warning: GPUMD's MD refuses a model with more than {GPUMD_NEIGHBORS} neighbours; "
+            "lower cutoff"
+        )
+    return radial, angular
+
+
+def import_q_scaler(model: Nep, path: Path, settings: ModelSettings):
+    """Let the nep.txt to be written have the q_scaler of the one at ``path``.
+
+    The network keeps a scaler of its own, that of the data: writing moves the ratio into the
+    weights.
+    """
+    file = read_nep_txt(path)
+    for name in ("n_max", "l_max", "invariants"):
+        there, here = getattr(file.settings, name), getattr(settings, name)
+        if there != here:
+            raise UserError(
+                f"{path}: import_q_scaler needs the {name} of nep.in, {here}, but here it is {there}"
+            )
+    if not (file.q_scaler > 0).all():
+        raise UserError(f"{path}: its q_scaler has a number that is not above 0")
+    model.file_q_scaler.copy_(torch.from_numpy(file.q_scaler))

@@ -1,0 +1,90 @@
+"""Learning rate, batches, and the numbers that are left to nepkit."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nepkit.config import ModelSettings, NepConfig, Stage
+from nepkit.train.schedule import (
+    DEFAULT_STEPS,
+    Sampler,
+    batches_per_epoch,
+    default_batch,
+    learning_rate,
+    resolve,
+)
+
+MODEL = ModelSettings(("Si",), (4.0,), (3.0,))
+
+
+def test_learning_rate():
+    stage = Stage(generation=110, warmup=10, learning_rate=(0.01, 0.001))
+    rates = [learning_rate(step, stage) for step in range(111)]
+    assert rates[0] == pytest.approx(0.01 / 11) and rates[9] == pytest.approx(0.1 / 11)
+    assert rates[10] == pytest.approx(0.01) and rates[60] == pytest.approx(0.0055)
+    assert rates[110] == pytest.approx(0.001)
+    expected = [0.001 + 0.0045 * (1 + math.cos(math.pi * k / 100)) for k in range(101)]
+    assert rates[10:] == pytest.approx(expected)
+    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert learning_rate(500, stage) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("generation, warmup", [(0, 0), (1, 0), (1, 100), (50, 100), (100, 100)])
+def test_learning_rate_of_short_stages(generation, warmup):
+    stage = Stage(generation=generation, warmup=warmup, learning_rate=(0.01, 0.0))
+    for step in range(generation):
+        assert 0 < learning_rate(step, stage) <= 0.010001
+
+
+@pytest.mark.parametrize(
+    "n_frames, batch", [(1, 1), (1, 9), (7, 1), (7, 2), (7, 3), (7, 7), (100, 8)]
+)
+def test_every_frame_once_an_epoch(n_frames, batch):
+    sampler, per_epoch = (
+        Sampler(n_frames, batch, seed=3, stage=0),
+        batches_per_epoch(n_frames, batch),
+    )
+    orders = []
+    for epoch in range(3):
+        parts = [sampler.frames(epoch * per_epoch + k) for k in range(per_epoch)]
+        sizes = {len(part) for part in parts}
+        assert max(sizes) - min(sizes) <= 1 and max(sizes) <= batch
+        orders.append(torch.cat(parts).tolist())
+        assert sorted(orders[-1]) == list(range(n_frames))
+    assert n_frames < 5 or orders[0] != orders[1] != orders[2]
+
+
+def test_sampler_is_a_function_of_seed_stage_and_step():
+    steps = [5, 0, 40, 5, 17]
+    first = [Sampler(20, 3, seed=1, stage=0).frames(step).tolist() for step in steps]
+    again = Sampler(20, 3, seed=1, stage=0)
+    state = torch.get_rng_state()
+    assert [again.frames(step).tolist() for step in steps] == first
+    assert torch.equal(torch.get_rng_state(), state)
+    for other in (Sampler(20, 3, seed=2, stage=0), Sampler(20, 3, seed=1, stage=1)):
+        assert [other.frames(step).tolist() for step in steps] != first
+    assert Sampler(20, 3, seed=2**31 - 1, stage=10**6).frames(10**7).numel() > 0
+
+
+def test_numbers_left_to_nepkit():
+    config = NepConfig(MODEL, (Stage(), Stage(generation=70, batch=9)))
+    resolved, lines = resolve(config, n_frames=100, n_atoms=1000, n_all=120)
+    assert [stage.generation for stage in resolved.stages] == [DEFAULT_STEPS, 70]
+    assert [stage.batch for stage in resolved.stages] == [default_batch(100, 1000), 9]
+    assert sum("batch" in line for line in lines) == 1 and "stage 1" in lines[0]
+    again, lines = resolve(resolved, 100, 1000, 120)
+    assert again == resolved and not [line for line in lines if "output_interval" not in line]
+
+
+def test_numbers_that_were_given_stay():
+    config = NepConfig(MODEL, (Stage(generation=0, batch=500),), output_interval=7)
+    assert resolve(config, 10, 100, 10) == (config, [])
+    passes = replace(config, stages=(Stage(epoch=3, batch=4),))
+    assert resolve(passes, 10, 100, 10)[0].stages[0].generation == 9
+
+
+@pytest.mark.parametrize("n_frames, n_atoms", [(1, 1), (1, 10**6), (10**6, 10**6), (25, 6250)])
+def test_default_batch_is_possible(n_frames, n_atoms):
+    assert 1 <= default_batch(n_frames, n_atoms) <= n_frames
