@@ -28,8 +28,8 @@ def predict_dataset(
     (eV/atom), force_train.out (eV/Å), virial_train.out (eV/atom), stress_train.out (GPa), and with
     ``descriptors`` descriptor.out, one atom a row.
 
-    Returns the predictions (``.prediction``: energy (F,) eV, forces (A, 3) eV/Å, virial (F, 6) eV),
-    the labels (``.targets``, NaN where missing) and the errors (``.errors``).
+    Returns the predictions (``.prediction``: energy (F,) eV, forces (A, 3) eV/Å, virial (F, 6)
+    eV), the labels (``.targets``, NaN where missing) and the errors (``.errors``).
 
     Raises:
         UserError: the model or the data cannot be read; the message says where.

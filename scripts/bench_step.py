@@ -233,10 +233,11 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             xyz = Path(folder, "train.xyz")
             bench_peers.first_frames(path, options.batch or case.batch, xyz)
-            rows += measure(name, case, xyz, options)
-    print(table(rows))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+            found = measure(name, case, xyz, options)
+        print(table(found), flush=True)
+        rows += found
+        if options.json:  # after every case: a long run may be cut short
+            options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 0
 
 

@@ -195,7 +195,7 @@ def test_second_run_in_a_folder_and_bars_on_a_terminal(folder):
     )  # fmt: skip
     os.close(theirs)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (folder / "checkpoint.pt").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert train(folder) == 2

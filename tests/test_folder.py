@@ -132,9 +132,8 @@ def test_a_move_cut_short_keeps_the_last_file(tmp_path, monkeypatch):
 
 
 def test_second_run_is_refused(tmp_path):
-    with OutputFolder(tmp_path):
-        with pytest.raises(UserError, match="another run is at work here"):
-            OutputFolder(tmp_path).__enter__()
+    with OutputFolder(tmp_path), pytest.raises(UserError, match="another run is at work here"):
+        OutputFolder(tmp_path).__enter__()
     with OutputFolder(tmp_path):
         pass
 

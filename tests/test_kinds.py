@@ -46,11 +46,17 @@ KINDS = {
     "virials alone": ([replace(f, energy=None, forces=None) for f in FRAMES], {"batch": 1}),
     "some virials": ([FRAMES[0], replace(FRAMES[1], virial=None), *FRAMES[2:]], {"batch": 1}),
     "some labels": (
-        [replace(FRAMES[0], energy=None), replace(FRAMES[1], forces=None, virial=None), *FRAMES[2:]],
+        [
+            replace(FRAMES[0], energy=None), replace(FRAMES[1], forces=None, virial=None),
+            *FRAMES[2:],
+        ],
         {"batch": 1, "loss_form": "rmse"},
     ),
     "weights": (
-        [replace(FRAMES[0], extra="weight=10"), replace(FRAMES[1], extra="energy_weight=0"), *FRAMES[2:]],
+        [
+            replace(FRAMES[0], extra="weight=10"), replace(FRAMES[1], extra="energy_weight=0"),
+            *FRAMES[2:],
+        ],
         {},
     ),
     "-500 eV/atom": (shifted(5, -500.0), {}),
@@ -74,12 +80,20 @@ KINDS = {
 }  # fmt: skip
 
 
+# Descriptors of other sizes, each of which takes some seconds to compile.
+LONG = ("l_max 1", "every invariant", "smallest model")
 IN_FLOAT64 = ("one type", "-2000 eV/atom", "isolated atoms", "some labels", "zbl")
 
 
 @pytest.mark.parametrize(
     "name, precision",
-    [(name, "float32") for name in KINDS] + [(name, "float64") for name in IN_FLOAT64],
+    [
+        *(
+            pytest.param(name, "float32", marks=[pytest.mark.slow] * (name in LONG))
+            for name in KINDS
+        ),
+        *((name, "float64") for name in IN_FLOAT64),
+    ],
 )
 def test_trains(tmp_path, name, precision):
     frames, settings = KINDS[name]

@@ -20,12 +20,11 @@ ROOT = str(Path(nepkit.__file__).parents[1])
 # Times, versions of a torch file and who wrote what: all else must be equal.
 TIMED = ("history.csv", "nepkit.log", "checkpoint.pt", "nepkit_run.json", "parity.png")
 TWO_STAGES = "stage\ngeneration 15\nbatch 3\nlearning_rate 0.003 0.001\nema 0.9\nlambda_e 3\n"
-# Every argument after the folder is a run that kills itself: before a step, in the middle of a
-# write of the checkpoint, or before nep.restart is written, after so many of them. One process
-# loads torch for all.
+# Trains the first folder to its end, then runs the second one again and again: each time it kills
+# itself before a step, in the middle of a write of the checkpoint, or before nep.restart is
+# written, after so many of them; the last time it may end. One process compiles for all.
 KILLER = """
 import os, signal, sys
-import torch._dynamo  # torch loads it at the first step
 from nepkit import files, train_nep
 from nepkit.train import checkpoint, loop, run
 
@@ -49,7 +48,9 @@ def save_half(*arguments):
     files._write_and_sync = write
 
 save, write = checkpoint.save, files._write_and_sync
-for word in sys.argv[2:]:
+straight, broken = sys.argv[1:3]
+train_nep(straight, device="cpu")
+for word in sys.argv[3:]:
     if (child := os.fork()) == 0:
         kind, count = word.split(":")
         if kind == "step":
@@ -59,19 +60,21 @@ for word in sys.argv[2:]:
             checkpoint.save = save_half
         else:
             run.write_nep_restart = killing(run.write_nep_restart, int(count))
-        train_nep(sys.argv[1], device="cpu")
+        train_nep(broken, device="cpu")
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, (word, status)
+train_nep(broken, device="cpu")
 """
 
 
-def kill(folder: Path, *runs: str):
-    """Run ``folder`` until it kills itself, once for each of ``runs``."""
+def kill(straight: Path, broken: Path, *runs: str):
+    """Train both, the second one killed once for each of ``runs``."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLER, str(folder), *runs],
-        capture_output=True, text=True, timeout=300, check=False,
-        env=os.environ | {"PYTHONPATH": ROOT},
+        [sys.executable, "-c", KILLER, str(straight), str(broken), *runs],
+        capture_output=True, text=True, timeout=600, check=False,
+        # A forked process must not wait for threads of its parent.
+        env=os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -108,11 +111,9 @@ def test_killed_again_and_again(tmp_path):
         make_run(tmp_path / name, frames, test, TWO_STAGES, **settings)
         for name in ("straight", "broken")
     )
-    train_nep(straight, device="cpu")
     # Before any checkpoint; in the second one, at the end of stage 1; before the first step of
     # stage 2; in its middle; while the results are written.
-    kill(broken, "step:5", "write:1", "step:7", "step:9", "finish:0")
-    train_nep(broken, device="cpu")
+    kill(straight, broken, "step:5", "write:1", "step:7", "step:9", "finish:0")
     assert not list(broken.glob("*.tmp"))
     assert_same_run(straight, broken)
     table = (broken / "history.csv").read_text().splitlines()

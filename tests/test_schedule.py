@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def test_learning_rate():
     assert rates[110] == pytest.approx(0.001)
     expected = [0.001 + 0.0045 * (1 + math.cos(math.pi * k / 100)) for k in range(101)]
     assert rates[10:] == pytest.approx(expected)
-    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert all(a < b for a, b in pairwise(rates[:11]))
     assert learning_rate(500, stage) == pytest.approx(0.001)
 
 

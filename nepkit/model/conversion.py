@@ -93,6 +93,8 @@ def model_to_file(
         full = np.zeros((n_types**2, *values[name].shape[1:]), values[name].dtype)
         full[model.pair_types.cpu().numpy()] = values[name]
         coefficients.append(full.reshape(n_types, n_types, *full.shape[1:]))
+    # Readers refuse a model without room for neighbours.
+    max_neighbors = tuple(max(1, most) for most in max_neighbors)
     return NepFile(
         settings, max_neighbors, tuple(hidden), tuple(bias), output, -float(common),
         *coefficients, model.file_q_scaler.cpu().numpy(),

@@ -45,6 +45,8 @@ def zbl_terms(types: np.ndarray, neighbors: Neighbors, settings: ModelSettings) 
     inner, outer, screening = pair_parameters(settings.elements, zbl)
     pair_type = types[center] * len(settings.elements) + types[neighbor]
     near = distance < outer[pair_type]
+    if not near.any():
+        return ZblTerms(np.zeros(n_atoms), np.zeros((n_atoms, 3)), np.zeros(6))
     center, neighbor, vectors, distance, pair_type = (
         x[near] for x in (center, neighbor, vectors, distance, pair_type)
     )

@@ -195,11 +195,14 @@ def all_tables(
 
 
 def table_bytes(structures: Structures, settings: ModelSettings) -> int:
-    """Memory that ``all_tables`` takes."""
+    """Memory that ``all_tables`` and the densities of all frames take."""
     n_radial, n_angular = (size + 1 for size in settings.basis_size)
-    halves, angulars = int(structures.halves[-1]), int(structures.angulars[-1])
-    numbers = halves * (6 + 2 * n_radial)
-    numbers += angulars * (2 * n_angular + 4 * component_count(settings.l_max))
+    n_components = component_count(settings.l_max)
+    halves, angulars, rows = (
+        int(offsets[-1]) for offsets in (structures.halves, structures.angulars, structures.rows)
+    )
+    numbers = halves * (6 + 2 * n_radial) + angulars * (2 * n_angular + 4 * n_components)
+    numbers += rows * (n_radial + n_angular * n_components)
     return numbers * structures.dtype.itemsize
 
 

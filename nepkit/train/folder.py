@@ -34,7 +34,7 @@ class OutputFolder:
         self.path = path
         self._claimed: set[str] = set()  # to be sealed when the folder is left
 
-    def __enter__(self) -> OutputFolder:
+    def __enter__(self):
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / LOCK, "a+b")
@@ -78,7 +78,7 @@ class OutputFolder:
             )
 
     def claim(self, names: Iterable[str]):
-        """Make ``names`` ours before they are written, unless somebody else's file is among them."""
+        """Make ``names`` ours before they are written; refuse if somebody else's file has one."""
         new = set(names) - self._claimed
         if not new:
             return

@@ -111,7 +111,8 @@ def _train(
 def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str]) -> list[str]:
     """All files that a run writes, those of save_potential as far as they exist."""
     names = [
-        "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "parity.png", *_results_of(sets)
+        "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "parity.png",
+        *_results_of(sets),
     ]  # fmt: skip
     if _copies_zbl(setup, folder, config):
         names.append("zbl.in")

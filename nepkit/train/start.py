@@ -16,9 +16,8 @@ from ..data.prepared import Prepared, prepare
 from ..data.xyz import check_elements, iter_xyz
 from ..errors import UserError
 from ..model.conversion import trained_settings
-from ..model.nep import Nep
-from ..model.nep_txt import read_nep_txt
 from ..model.evaluator import keep_constants
+from ..model.nep_txt import read_nep_txt
 from ..ops.geometry import table_bytes
 from .folder import OutputFolder
 from .initial import new_model
@@ -110,6 +109,9 @@ def new_run(
     """A run that has taken no step yet."""
     settings = trained_settings(config.model)
     device, dtype = setup.device, setup.dtype
+    q_scaler = None
+    if config.import_q_scaler:
+        q_scaler = imported_q_scaler(setup.run_dir / "nep.txt", config.model)
     prepared = {
         name: prepare(
             members, settings, device=device, dtype=dtype, progress=f"neighbours of {name}"
@@ -120,8 +122,10 @@ def new_run(
     largest = _largest_neighborhoods(prepared, log)
     model = new_model(settings, list(prepared.values()), config.seed, device=device, dtype=dtype)
     model.element_energy.copy_(torch.from_numpy(element_energy))
-    if config.import_q_scaler:
-        import_q_scaler(model, setup.run_dir / "nep.txt", config.model)
+    if q_scaler is not None:
+        # That of the file alone: the network keeps the one that suits the data, and writing the
+        # model moves their ratio into the weights.
+        model.file_q_scaler.copy_(q_scaler)
     pairs = zip(settings.elements, element_energy, strict=True)
     log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
     sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
@@ -160,19 +164,15 @@ def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[
     return radial, angular
 
 
-def import_q_scaler(model: Nep, path: Path, settings: ModelSettings):
-    """Let the nep.txt to be written have the q_scaler of the one at ``path``.
-
-    The network keeps a scaler of its own, that of the data: writing moves the ratio into the
-    weights.
-    """
+def imported_q_scaler(path: Path, settings: ModelSettings) -> torch.Tensor:
+    """The q_scaler (D,) of the nep.txt at ``path``, whose descriptor must be that of nep.in."""
     file = read_nep_txt(path)
     for name in ("n_max", "l_max", "invariants"):
         there, here = getattr(file.settings, name), getattr(settings, name)
         if there != here:
             raise UserError(
-                f"{path}: import_q_scaler needs the {name} of nep.in, {here}, but here it is {there}"
+                f"{path}: import_q_scaler needs the {name} of nep.in, {here}, but this has {there}"
             )
     if not (file.q_scaler > 0).all():
         raise UserError(f"{path}: its q_scaler has a number that is not above 0")
-    model.file_q_scaler.copy_(torch.from_numpy(file.q_scaler))
+    return torch.from_numpy(file.q_scaler)

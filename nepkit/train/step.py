@@ -95,7 +95,9 @@ class Step:
         flat = self.model.flat.detach().requires_grad_()
         evaluation = RowEvaluation(self.model, replace(batch, vectors=vectors), flat)
         energy = evaluation.atom_energies.sum()
-        pair_forces = torch.autograd.grad(energy, vectors, create_graph=True)[0].to(flat.dtype)
+        pair_forces = torch.autograd.grad(
+            energy, vectors, create_graph=True, materialize_grads=True
+        )[0].to(flat.dtype)
         geometry = evaluation.geometry
         result = self._loss(
             evaluation, geometry.forces(pair_forces), geometry.virials(pair_forces)

@@ -3,7 +3,8 @@
 Each kernel works on a range of a batch's atoms and writes only what belongs to them, so that
 ranges run side by side in threads and no result depends on their number. Signs and formulas are
 those of ops/geometry.py and model/invariants.py, the definitions. ``data`` and ``batch`` are
-PairData and Place of launch.py. ``code`` tells a directed pair by its half pair: h for i -> j, ~h
+PairData and Place of launch.py; ``shape`` holds sizes as the
+lengths of its tuples, which are constants to the compiler. ``code`` tells a directed pair by its half pair: h for i -> j, ~h
 for j -> i, where r and all odd harmonics change sign.
 
 How the loops are written decides their speed. Sums over neighbours of one atom or row are kept as
@@ -14,306 +15,303 @@ dimensions or the loops the other way round it stays scalar, up to eight times s
 
 from __future__ import annotations
 
-from functools import cache
-from typing import NamedTuple
-
-import numba
 import numpy as np
 
-from .atoms import atom_functions
-
-# Sums may be reordered into vector registers; NaN and infinity keep their meaning.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
+from .atoms import pull, pull_push, push, values
+from .jit import jit
 
 
-class Sizes(NamedTuple):
-    """What a set of kernels is compiled for."""
+@jit
+def densities(first, last, shape, data, radial, radial_out, angular_out):
+    """a_R (R, K) and a_A (R, K L) of the rows first to last."""
+    k_radial = len(shape.k_radial)
+    k_angular = len(shape.k_angular)
+    n_components = len(shape.components)
+    real = data.parity.dtype.type
+    zero = real(0)
+    odd = np.empty(k_angular * n_components, real)
+    for row in range(first, last):
+        radial_out[row] = zero
+        for d in range(data.radial_start[row], data.radial_start[row + 1]):
+            code = data.radial_code[d]
+            h = code if code >= 0 else ~code
+            for k in range(k_radial):
+                radial_out[row, k] += radial[h, k]
+        even = angular_out[row]
+        even[:] = zero
+        odd[:] = zero
+        for d in range(data.angular_start[row], data.angular_start[row + 1]):
+            code = data.angular_code[d]
+            h = code if code >= 0 else ~code
+            target = even if code >= 0 else odd
+            basis, y = data.angular_basis[h], data.harmonics[h]
+            for m in range(n_components):
+                for k in range(k_angular):
+                    target[k * n_components + m] += basis[k] * y[m]
+        for m in range(n_components):
+            for k in range(k_angular):
+                even[k * n_components + m] += data.parity[m] * odd[k * n_components + m]
 
-    real: type  # np.float32 or np.float64
-    n_radial: int
-    k_radial: int
-    n_angular: int
-    k_angular: int
-    l_max: int
-    n_higher: int  # invariants after q_lmax
-    quartic: int  # place of q1111 among them, or -1
+
+@jit
+def descriptors(first, last, shape, data, batch, radial_c, angular_c, s_out, q_out):
+    """s (N, n L) and descriptors q (N, D), not scaled."""
+    n_radial = len(shape.n_radial)
+    k_radial = len(shape.k_radial)
+    n_angular = len(shape.n_angular)
+    k_angular = len(shape.k_angular)
+    n_components = len(shape.components)
+    zero = data.parity.dtype.type(0)
+    for i in range(first, last):
+        atom, s, q = batch.atom[i], s_out[i], q_out[i]
+        s[:] = zero
+        q[:] = zero
+        for row in range(data.row_start[atom], data.row_start[atom + 1]):
+            group = data.group[row]
+            for n in range(n_radial):
+                for k in range(k_radial):
+                    q[n] += radial_c[group, n, k] * data.radial_density[row, k]
+            if data.angular_start[row] == data.angular_start[row + 1]:
+                continue
+            c, density = angular_c[group], data.angular_density[row]
+            for m in range(n_components):
+                for n in range(n_angular):
+                    total = zero
+                    for k in range(k_angular):
+                        total += c[n, k] * density[k * n_components + m]
+                    s[n * n_components + m] += total
+        values(shape, data, s, q)
 
 
-class Kernels(NamedTuple):
-    """The passes, in the order of a step."""
-
-    densities: object
-    descriptors: object
-    pair_forces: object
-    forces: object
-    changes: object
-    tangents: object
-    gradients: object
-
-
-@cache
-def compiled(sizes: Sizes) -> Kernels:
-    """The kernels for ``sizes``; numba keeps them on disk."""
-    jit = numba.njit(nogil=True, cache=True, fastmath=FAST)
-    return Kernels(*_sums(sizes, jit), *_forces(sizes, jit), *_gradients(sizes, jit))
-
-
-def _sums(sizes: Sizes, jit):
-    real, n_radial, k_radial, n_angular, k_angular, l_max = sizes[:6]
-    n_components, zero = (l_max + 1) ** 2 - 1, real(0)
-    values = atom_functions(sizes, jit)[0]
-
-    @jit
-    def densities(first, last, data, radial, radial_out, angular_out):
-        """a_R (R, K) and a_A (R, K L) of the rows first to last."""
-        odd = np.empty(k_angular * n_components, real)
-        for row in range(first, last):
-            radial_out[row] = zero
+@jit
+def pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope, s_slope, out):
+    """dU/ds (N, n L), and dU_i/dr_ij (P, 3) of the directed pairs, from dU/dq (N, D)."""
+    n_radial = len(shape.n_radial)
+    k_radial = len(shape.k_radial)
+    n_angular = len(shape.n_angular)
+    k_angular = len(shape.k_angular)
+    n_components = len(shape.components)
+    real = data.parity.dtype.type
+    zero = real(0)
+    here = np.empty(k_angular * n_components, real)  # dU/da seen along i -> j
+    there = np.empty(k_angular * n_components, real)  # and along j -> i
+    weights = np.empty(k_radial, real)
+    for i in range(first, last):
+        atom, shift = batch.atom[i], batch.pair_shift[batch.slot[i]]
+        slope = s_slope[i]
+        pull(shape, data, s[i], q_slope[i], slope)
+        for row in range(data.row_start[atom], data.row_start[atom + 1]):
+            group = data.group[row]
+            for k in range(k_radial):
+                weights[k] = zero
+                for n in range(n_radial):
+                    weights[k] += q_slope[i, n] * radial_c[group, n, k]
             for d in range(data.radial_start[row], data.radial_start[row + 1]):
                 code = data.radial_code[d]
                 h = code if code >= 0 else ~code
+                force = zero
                 for k in range(k_radial):
-                    radial_out[row, k] += radial[h, k]
-            even = angular_out[row]
+                    force += weights[k] * data.radial_slope[h, k]
+                if code < 0:
+                    force = -force
+                for x in range(3):
+                    out[shift + d, x] = force * data.unit[h, x]
+            if data.angular_start[row] == data.angular_start[row + 1]:
+                continue
+            c = angular_c[group]
+            for m in range(n_components):
+                for k in range(k_angular):
+                    total = zero
+                    for n in range(n_angular):
+                        total += c[n, k] * slope[n * n_components + m]
+                    here[k * n_components + m] = total
+                    there[k * n_components + m] = -data.parity[m] * total
+            for d in range(data.angular_start[row], data.angular_start[row + 1]):
+                code = data.angular_code[d]
+                h = code if code >= 0 else ~code
+                seen = here if code >= 0 else there
+                basis, y = data.angular_basis[h], data.harmonics[h]
+                force, p_0, p_1, p_2 = zero, zero, zero, zero
+                for m in range(n_components):
+                    along, outward = zero, zero
+                    for k in range(k_angular):
+                        along += basis[k] * seen[k * n_components + m]
+                        outward += basis[k_angular + k] * seen[k * n_components + m]
+                    force += outward * y[m]
+                    p_0 += along * y[n_components + m]
+                    p_1 += along * y[2 * n_components + m]
+                    p_2 += along * y[3 * n_components + m]
+                pair = data.angular_half[h]
+                target = shift + (data.first[pair] if code >= 0 else data.second[pair])
+                out[target, 0] += p_0 + force * data.unit[pair, 0]
+                out[target, 1] += p_1 + force * data.unit[pair, 1]
+                out[target, 2] += p_2 + force * data.unit[pair, 2]
+
+
+@jit
+def forces(first, last, shape, data, batch, pairs, out, virials):
+    """F_i = sum_j (p_ij - p_ji), and each atom's part of the virial, -sum_j r_ij p_ij (N, 6)."""
+    real = data.parity.dtype.type
+    zero = real(0)
+    for i in range(first, last):
+        atom, shift = batch.atom[i], batch.pair_shift[batch.slot[i]]
+        out[i] = zero
+        virials[i] = zero
+        start = data.radial_start[data.row_start[atom]]
+        for d in range(start, data.radial_start[data.row_start[atom + 1]]):
+            code = data.radial_code[d]
+            h = code if code >= 0 else ~code
+            reverse = shift + (data.second[h] if code >= 0 else data.first[h])
+            sign = real(-1) if code >= 0 else real(1)
+            for x in range(3):
+                out[i, x] += pairs[shift + d, x] - pairs[reverse, x]
+                r = sign * data.vectors[h, x]
+                virials[i, x] += r * pairs[shift + d, x]
+                virials[i, 3 + x] += r * pairs[shift + d, (x + 1) % 3]
+
+
+@jit
+def changes(first, last, shape, data, batch, force_bar, virial_bar, out):
+    """v = dL/dF_i - dL/dF_j - (dL/dW)^T r of the batch's half pairs, and v . r/|r|: (H, 4)."""
+    for slot in range(len(batch.atom_shift)):
+        shift, atom_shift = batch.pair_shift[slot] // 2, batch.atom_shift[slot]
+        start, stop = batch.half_start[slot], batch.half_start[slot + 1]
+        for t in range(max(first, start), min(last, stop)):
+            h = t - shift
+            a, b = data.center[h] + atom_shift, data.neighbor[h] + atom_shift
+            r, unit, w = data.vectors[h], data.unit[h], virial_bar[slot]
+            v_0 = force_bar[a, 0] - force_bar[b, 0] - w[0] * r[0] - w[5] * r[2]
+            v_1 = force_bar[a, 1] - force_bar[b, 1] - w[1] * r[1] - w[3] * r[0]
+            v_2 = force_bar[a, 2] - force_bar[b, 2] - w[2] * r[2] - w[4] * r[1]
+            out[t, 0], out[t, 1], out[t, 2] = v_0, v_1, v_2
+            out[t, 3] = v_0 * unit[0] + v_1 * unit[1] + v_2 * unit[2]
+
+
+@jit
+def tangents(
+    first, last, shape, data, batch, radial_c, angular_c, s, change,
+    radial_rows, angular_rows, s_dot, q_dot,
+):  # fmt: skip
+    """Tangent densities of the rows, (R, K) and (R, K L), and the tangents of s and q."""
+    n_radial = len(shape.n_radial)
+    k_radial = len(shape.k_radial)
+    n_angular = len(shape.n_angular)
+    k_angular = len(shape.k_angular)
+    n_components = len(shape.components)
+    real = data.parity.dtype.type
+    zero = real(0)
+    odd = np.empty(k_angular * n_components, real)
+    for i in range(first, last):
+        atom, slot = batch.atom[i], batch.slot[i]
+        shift = batch.pair_shift[slot] // 2
+        rate = s_dot[i]
+        rate[:] = zero
+        q_dot[i] = zero
+        for row in range(data.row_start[atom], data.row_start[atom + 1]):
+            group, place = data.group[row], row + batch.row_shift[slot]
+            density = radial_rows[place]
+            density[:] = zero
+            for d in range(data.radial_start[row], data.radial_start[row + 1]):
+                code = data.radial_code[d]
+                h = code if code >= 0 else ~code
+                stretch = change[h + shift, 3]
+                for k in range(k_radial):
+                    density[k] += stretch * data.radial_slope[h, k]
+            for n in range(n_radial):
+                for k in range(k_radial):
+                    q_dot[i, n] += radial_c[group, n, k] * density[k]
+            if data.angular_start[row] == data.angular_start[row + 1]:
+                continue
+            even = angular_rows[place]
             even[:] = zero
             odd[:] = zero
             for d in range(data.angular_start[row], data.angular_start[row + 1]):
                 code = data.angular_code[d]
                 h = code if code >= 0 else ~code
-                target = even if code >= 0 else odd
+                v = change[data.angular_half[h] + shift]
                 basis, y = data.angular_basis[h], data.harmonics[h]
+                target = even if code >= 0 else odd
+                v_0, v_1, v_2, stretch = v[0], v[1], v[2], v[3]
                 for m in range(n_components):
+                    turned = (
+                        v_0 * y[n_components + m]
+                        + v_1 * y[2 * n_components + m]
+                        + v_2 * y[3 * n_components + m]
+                    )
+                    stretched = stretch * y[m]
                     for k in range(k_angular):
-                        target[k * n_components + m] += basis[k] * y[m]
+                        target[k * n_components + m] += (
+                            basis[k] * turned + basis[k_angular + k] * stretched
+                        )
+            c = angular_c[group]
             for m in range(n_components):
                 for k in range(k_angular):
                     even[k * n_components + m] += data.parity[m] * odd[k * n_components + m]
-
-    @jit
-    def descriptors(first, last, data, batch, radial_c, angular_c, s_out, q_out):
-        """s (N, n L) and descriptors q (N, D), not scaled."""
-        for i in range(first, last):
-            atom, s, q = batch.atom[i], s_out[i], q_out[i]
-            s[:] = zero
-            q[:] = zero
-            for row in range(data.row_start[atom], data.row_start[atom + 1]):
-                group = data.group[row]
-                for n in range(n_radial):
-                    for k in range(k_radial):
-                        q[n] += radial_c[group, n, k] * data.radial_density[row, k]
-                if data.angular_start[row] == data.angular_start[row + 1]:
-                    continue
-                c, density = angular_c[group], data.angular_density[row]
-                for m in range(n_components):
-                    for n in range(n_angular):
-                        total = zero
-                        for k in range(k_angular):
-                            total += c[n, k] * density[k * n_components + m]
-                        s[n * n_components + m] += total
-            values(data, s, q)
-
-    return densities, descriptors
-
-
-def _forces(sizes: Sizes, jit):
-    real, n_radial, k_radial, n_angular, k_angular, l_max = sizes[:6]
-    n_components, zero = (l_max + 1) ** 2 - 1, real(0)
-    pull = atom_functions(sizes, jit)[1]
-
-    @jit
-    def pair_forces(first, last, data, batch, radial_c, angular_c, s, q_slope, s_slope, out):
-        """dU/ds (N, n L), and dU_i/dr_ij (P, 3) of the directed pairs, from dU/dq (N, D)."""
-        here = np.empty(k_angular * n_components, real)  # dU/da seen along i -> j
-        there = np.empty(k_angular * n_components, real)  # and along j -> i
-        weights = np.empty(k_radial, real)
-        for i in range(first, last):
-            atom, shift = batch.atom[i], batch.pair_shift[batch.slot[i]]
-            slope = s_slope[i]
-            pull(data, s[i], q_slope[i], slope)
-            for row in range(data.row_start[atom], data.row_start[atom + 1]):
-                group = data.group[row]
-                for k in range(k_radial):
-                    weights[k] = zero
-                    for n in range(n_radial):
-                        weights[k] += q_slope[i, n] * radial_c[group, n, k]
-                for d in range(data.radial_start[row], data.radial_start[row + 1]):
-                    code = data.radial_code[d]
-                    h = code if code >= 0 else ~code
-                    force = zero
-                    for k in range(k_radial):
-                        force += weights[k] * data.radial_slope[h, k]
-                    if code < 0:
-                        force = -force
-                    for x in range(3):
-                        out[shift + d, x] = force * data.unit[h, x]
-                if data.angular_start[row] == data.angular_start[row + 1]:
-                    continue
-                c = angular_c[group]
-                for m in range(n_components):
-                    for k in range(k_angular):
-                        total = zero
-                        for n in range(n_angular):
-                            total += c[n, k] * slope[n * n_components + m]
-                        here[k * n_components + m] = total
-                        there[k * n_components + m] = -data.parity[m] * total
-                for d in range(data.angular_start[row], data.angular_start[row + 1]):
-                    code = data.angular_code[d]
-                    h = code if code >= 0 else ~code
-                    seen = here if code >= 0 else there
-                    basis, y = data.angular_basis[h], data.harmonics[h]
-                    force, p_0, p_1, p_2 = zero, zero, zero, zero
-                    for m in range(n_components):
-                        along, outward = zero, zero
-                        for k in range(k_angular):
-                            along += basis[k] * seen[k * n_components + m]
-                            outward += basis[k_angular + k] * seen[k * n_components + m]
-                        force += outward * y[m]
-                        p_0 += along * y[n_components + m]
-                        p_1 += along * y[2 * n_components + m]
-                        p_2 += along * y[3 * n_components + m]
-                    pair = data.angular_half[h]
-                    target = shift + (data.first[pair] if code >= 0 else data.second[pair])
-                    out[target, 0] += p_0 + force * data.unit[pair, 0]
-                    out[target, 1] += p_1 + force * data.unit[pair, 1]
-                    out[target, 2] += p_2 + force * data.unit[pair, 2]
-
-    @jit
-    def forces(first, last, data, batch, pairs, out, virials):
-        """F_i = sum_j (p_ij - p_ji), and each atom's part of the virial, -sum_j r_ij p_ij (N, 6)."""
-        for i in range(first, last):
-            atom, shift = batch.atom[i], batch.pair_shift[batch.slot[i]]
-            out[i] = zero
-            virials[i] = zero
-            start = data.radial_start[data.row_start[atom]]
-            for d in range(start, data.radial_start[data.row_start[atom + 1]]):
-                code = data.radial_code[d]
-                h = code if code >= 0 else ~code
-                reverse = shift + (data.second[h] if code >= 0 else data.first[h])
-                sign = real(-1) if code >= 0 else real(1)
-                for x in range(3):
-                    out[i, x] += pairs[shift + d, x] - pairs[reverse, x]
-                    r = sign * data.vectors[h, x]
-                    virials[i, x] += r * pairs[shift + d, x]
-                    virials[i, 3 + x] += r * pairs[shift + d, (x + 1) % 3]
-
-    return pair_forces, forces
-
-
-def _gradients(sizes: Sizes, jit):
-    real, n_radial, k_radial, n_angular, k_angular, l_max = sizes[:6]
-    n_components, zero = (l_max + 1) ** 2 - 1, real(0)
-    _, pull, push, pull_push = atom_functions(sizes, jit)
-
-    @jit
-    def changes(first, last, data, batch, force_bar, virial_bar, out):
-        """v = dL/dF_i - dL/dF_j - (dL/dW)^T r of the batch's half pairs, and v . r/|r|: (H, 4)."""
-        for slot in range(len(batch.atom_shift)):
-            shift, atom_shift = batch.pair_shift[slot] // 2, batch.atom_shift[slot]
-            start, stop = batch.half_start[slot], batch.half_start[slot + 1]
-            for t in range(max(first, start), min(last, stop)):
-                h = t - shift
-                a, b = data.center[h] + atom_shift, data.neighbor[h] + atom_shift
-                r, unit, w = data.vectors[h], data.unit[h], virial_bar[slot]
-                v_0 = force_bar[a, 0] - force_bar[b, 0] - w[0] * r[0] - w[5] * r[2]
-                v_1 = force_bar[a, 1] - force_bar[b, 1] - w[1] * r[1] - w[3] * r[0]
-                v_2 = force_bar[a, 2] - force_bar[b, 2] - w[2] * r[2] - w[4] * r[1]
-                out[t, 0], out[t, 1], out[t, 2] = v_0, v_1, v_2
-                out[t, 3] = v_0 * unit[0] + v_1 * unit[1] + v_2 * unit[2]
-
-    @jit
-    def tangents(
-        first, last, data, batch, radial_c, angular_c, s, change,
-        radial_rows, angular_rows, s_dot, q_dot,
-    ):  # fmt: skip
-        """Tangent densities of the rows, (R, K) and (R, K L), and the tangents of s and q."""
-        odd = np.empty(k_angular * n_components, real)
-        for i in range(first, last):
-            atom, slot = batch.atom[i], batch.slot[i]
-            shift = batch.pair_shift[slot] // 2
-            rate = s_dot[i]
-            rate[:] = zero
-            q_dot[i] = zero
-            for row in range(data.row_start[atom], data.row_start[atom + 1]):
-                group, place = data.group[row], row + batch.row_shift[slot]
-                density = radial_rows[place]
-                density[:] = zero
-                for d in range(data.radial_start[row], data.radial_start[row + 1]):
-                    code = data.radial_code[d]
-                    h = code if code >= 0 else ~code
-                    stretch = change[h + shift, 3]
-                    for k in range(k_radial):
-                        density[k] += stretch * data.radial_slope[h, k]
-                for n in range(n_radial):
-                    for k in range(k_radial):
-                        q_dot[i, n] += radial_c[group, n, k] * density[k]
-                if data.angular_start[row] == data.angular_start[row + 1]:
-                    continue
-                even = angular_rows[place]
-                even[:] = zero
-                odd[:] = zero
-                for d in range(data.angular_start[row], data.angular_start[row + 1]):
-                    code = data.angular_code[d]
-                    h = code if code >= 0 else ~code
-                    v = change[data.angular_half[h] + shift]
-                    basis, y = data.angular_basis[h], data.harmonics[h]
-                    target = even if code >= 0 else odd
-                    v_0, v_1, v_2, stretch = v[0], v[1], v[2], v[3]
-                    for m in range(n_components):
-                        turned = (
-                            v_0 * y[n_components + m]
-                            + v_1 * y[2 * n_components + m]
-                            + v_2 * y[3 * n_components + m]
-                        )
-                        stretched = stretch * y[m]
-                        for k in range(k_angular):
-                            target[k * n_components + m] += (
-                                basis[k] * turned + basis[k_angular + k] * stretched
-                            )
-                c = angular_c[group]
-                for m in range(n_components):
-                    for k in range(k_angular):
-                        even[k * n_components + m] += data.parity[m] * odd[k * n_components + m]
-                for m in range(n_components):
-                    for n in range(n_angular):
-                        total = zero
-                        for k in range(k_angular):
-                            total += c[n, k] * even[k * n_components + m]
-                        rate[n * n_components + m] += total
-            push(data, s[i], rate, q_dot[i])
-
-    @jit
-    def gradients(
-        first, last, data, batch, s, s_slope, s_dot, q_slope, q_bar,
-        radial_rows, angular_rows, radial_out, angular_out,
-    ):  # fmt: skip
-        """Each row's part of dL/dc (R, n, K): of s_bar on a, and of dU/ds on its tangent."""
-        bar = np.empty(n_angular * n_components, real)
-        for i in range(first, last):
-            atom, slot = batch.atom[i], batch.slot[i]
-            pull(data, s[i], q_bar[i], bar)
-            pull_push(data, s[i], s_dot[i], q_slope[i], bar)
-            slope = s_slope[i]
-            for row in range(data.row_start[atom], data.row_start[atom + 1]):
-                place = row + batch.row_shift[slot]
-                for n in range(n_radial):
-                    for k in range(k_radial):
-                        radial_out[place, n, k] = (
-                            q_bar[i, n] * data.radial_density[row, k]
-                            + q_slope[i, n] * radial_rows[place, k]
-                        )
-                if data.angular_start[row] == data.angular_start[row + 1]:
-                    angular_out[place] = zero
-                    continue
-                density, rate = data.angular_density[row], angular_rows[place]
+            for m in range(n_components):
                 for n in range(n_angular):
-                    b = bar[n * n_components : (n + 1) * n_components]
-                    w = slope[n * n_components : (n + 1) * n_components]
+                    total = zero
                     for k in range(k_angular):
-                        a = density[k * n_components : (k + 1) * n_components]
-                        t = rate[k * n_components : (k + 1) * n_components]
-                        total = zero
-                        for m in range(len(data.parity)):
-                            total += b[m] * a[m] + w[m] * t[m]
-                        angular_out[place, n, k] = total
+                        total += c[n, k] * even[k * n_components + m]
+                    rate[n * n_components + m] += total
+        push(shape, data, s[i], rate, q_dot[i])
 
-    return changes, tangents, gradients
+
+@jit
+def gradients(
+    first, last, shape, data, batch, s, s_slope, s_dot, q_slope, q_bar,
+    radial_rows, angular_rows, radial_out, angular_out,
+):  # fmt: skip
+    """Each row's part of dL/dc (R, n, K): of s_bar on a, and of dU/ds on its tangent."""
+    n_radial = len(shape.n_radial)
+    k_radial = len(shape.k_radial)
+    n_angular = len(shape.n_angular)
+    k_angular = len(shape.k_angular)
+    n_components = len(shape.components)
+    real = data.parity.dtype.type
+    zero = real(0)
+    bar = np.empty(n_angular * n_components, real)
+    for i in range(first, last):
+        atom, slot = batch.atom[i], batch.slot[i]
+        pull(shape, data, s[i], q_bar[i], bar)
+        pull_push(shape, data, s[i], s_dot[i], q_slope[i], bar)
+        slope = s_slope[i]
+        for row in range(data.row_start[atom], data.row_start[atom + 1]):
+            place = row + batch.row_shift[slot]
+            for n in range(n_radial):
+                for k in range(k_radial):
+                    radial_out[place, n, k] = (
+                        q_bar[i, n] * data.radial_density[row, k]
+                        + q_slope[i, n] * radial_rows[place, k]
+                    )
+            if data.angular_start[row] == data.angular_start[row + 1]:
+                angular_out[place] = zero
+                continue
+            density, rate = data.angular_density[row], angular_rows[place]
+            for n in range(n_angular):
+                b = bar[n * n_components : (n + 1) * n_components]
+                w = slope[n * n_components : (n + 1) * n_components]
+                for k in range(k_angular):
+                    a = density[k * n_components : (k + 1) * n_components]
+                    t = rate[k * n_components : (k + 1) * n_components]
+                    total = zero
+                    for m in range(len(data.parity)):
+                        total += b[m] * a[m] + w[m] * t[m]
+                    angular_out[place, n, k] = total
+
+
+@jit
+def sum_rows(first, last, shape, data, batch, radial, angular, radial_out, angular_out):
+    """Sum the rows (R, n, K) of each pair type from first to last, in the order of the rows."""
+    zero = data.parity.dtype.type(0)
+    for group in range(first, last):
+        radial_out[group] = zero
+        angular_out[group] = zero
+    for place in range(len(batch.row)):
+        group = data.group[batch.row[place]]
+        if first <= group < last:
+            radial_from, radial_to = radial[place], radial_out[group]
+            for k in range(len(radial_from)):
+                radial_to[k] += radial_from[k]
+            angular_from, angular_to = angular[place], angular_out[group]
+            for k in range(len(angular_from)):
+                angular_to[k] += angular_from[k]

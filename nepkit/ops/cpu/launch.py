@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ...config import ModelSettings
 from ...data.batch import Batch, Selection
-from ..harmonics import degrees, three_body_weights
+from ..harmonics import component_count, degrees, three_body_weights
 from ..monomials import MONOMIALS
-from .kernels import Sizes, compiled
+from . import kernels
 
 
 class PairData(NamedTuple):
@@ -46,6 +46,7 @@ class PairData(NamedTuple):
     degree: np.ndarray  # (L,) l - 1
     cubic: np.ndarray  # (terms, 4) a, b, c, place among the higher invariants
     cubic_weight: np.ndarray  # (terms,)
+    quartic: np.ndarray  # (1,) place of q1111 among the higher invariants, or -1
 
 
 class Place(NamedTuple):
@@ -89,15 +90,16 @@ def pair_data(
     for name in ("vectors", "unit", "radial_slope", "angular_basis", "harmonics"):
         arrays[name] = tables[name].flatten(1)
     data = PairData(**{name: values.contiguous().numpy() for name, values in arrays.items()})
-    densities = compiled(sizes(settings, like.dtype)).densities
-    run(densities, even_ranges(n_rows), data, tables["radial"], data.radial_density, data.angular_density)
+    where = (shape_of(settings), data)
+    run(kernels.densities, even_ranges(n_rows), *where, tables["radial"], data.radial_density, data.angular_density)
     return data
 
 
 def _invariant_arrays(settings: ModelSettings, like: Tensor) -> dict[str, Tensor]:
+    higher = settings.invariants
     terms = [
         (*components, place, weight)
-        for place, name in enumerate(settings.invariants)
+        for place, name in enumerate(higher)
         for components, weight in MONOMIALS.get(name, ())
     ]
     of_component = degrees(settings.l_max)
@@ -107,19 +109,26 @@ def _invariant_arrays(settings: ModelSettings, like: Tensor) -> dict[str, Tensor
         "degree": torch.tensor([l - 1 for l in of_component]),
         "cubic": torch.tensor([term[:4] for term in terms], dtype=torch.int64).view(-1, 4),
         "cubic_weight": like.new_tensor([term[4] for term in terms]),
+        "quartic": torch.tensor([higher.index("q1111") if "q1111" in higher else -1]),
     }
 
 
-def sizes(settings: ModelSettings, dtype: torch.dtype) -> Sizes:
-    """What the kernels of a model are compiled for."""
-    real = {torch.float32: np.float32, torch.float64: np.float64}[dtype]
-    (n_radial, n_angular), (k_radial, k_angular) = settings.n_max, settings.basis_size
-    higher = settings.invariants
-    quartic = higher.index("q1111") if "q1111" in higher else -1
-    return Sizes(
-        real, n_radial + 1, k_radial + 1, n_angular + 1, k_angular + 1,
-        settings.l_max, len(higher), quartic,
-    )  # fmt: skip
+class Shape(NamedTuple):
+    """Sizes of a model as lengths of tuples, so that the kernels are compiled for them."""
+
+    n_radial: tuple[int, ...]
+    k_radial: tuple[int, ...]
+    n_angular: tuple[int, ...]
+    k_angular: tuple[int, ...]
+    l_max: tuple[int, ...]
+    components: tuple[int, ...]  # L
+
+
+def shape_of(settings: ModelSettings) -> Shape:
+    """The sizes of a model."""
+    radial, angular = zip(settings.n_max, settings.basis_size)
+    lengths = [*(size + 1 for size in (*radial, *angular)), settings.l_max]
+    return Shape(*((0,) * length for length in (*lengths, component_count(settings.l_max))))
 
 
 def placed(selection: Selection, atoms: Tensor, rows: Tensor, halves: Tensor) -> Place:
@@ -146,7 +155,7 @@ def whole(batch: Batch) -> Place:
     none = np.zeros(len(batch), dtype=np.int64)
     return Place(
         np.arange(len(batch.types)), batch.atom_frame.numpy(), none, none, none,
-        batch.half_start.numpy(), np.arange(len(batch.row_center)),
+        batch.half_start.long().numpy(), np.arange(len(batch.row_center)),
     )  # fmt: skip
 
 
