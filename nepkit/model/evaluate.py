@@ -39,9 +39,10 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
     evaluate = Evaluator(model, prepared.structures)
     for start, stop in chunks(n_atoms):
         frames = torch.arange(start, stop, device=prepared.structures.device)
-        evaluation = evaluate(frames)
+        with evaluate.threads():
+            evaluation = evaluate(frames)
+            forces_here, virials_here = evaluation.forces_and_virials()
         batch = evaluation.batch
-        forces_here, virials_here = evaluation.forces_and_virials()
         atom_energies = evaluation.atom_energies.double()
         atom_energies = atom_energies + model.element_energy.index_select(0, batch.types)
         atoms = slice(first_atom[start], first_atom[stop])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
@@ -41,6 +43,15 @@ class Evaluator:
         tables = pair_tables(batch, model.settings, flat.dtype)
         data = pair_data(batch, tables, model.group_of_pair_type, model.settings)
         return CpuEvaluation(model, batch, flat, data, whole(batch))
+
+
+    def threads(self):
+        """A context in which the processor's threads serve this evaluation best."""
+        if not self.fused:
+            return nullcontext()
+        from ..ops.cpu.launch import kernel_threads
+
+        return kernel_threads()
 
 
 def keep_constants(structures: Structures, settings: ModelSettings):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..config import ModelSettings
 from ..data.batch import Selection
-from .network import Network, NetworkWeights
+from .network import NetworkWeights
 
 
 class Nep:
@@ -67,8 +67,8 @@ def parameter_shapes(settings: ModelSettings, n_pair_types: int) -> dict[str, tu
 class Evaluation:
     """One evaluation of a model on frames: energies, forces, and the gradient of a loss.
 
-    What reads pairs is left to subclasses: ``_descriptors``, ``forces_and_virials`` (which comes
-    before ``gradient``), ``_tangents`` and ``_coefficient_gradients``.
+    ``q`` (N, D) are the descriptors, not scaled; ``atom_energies`` (N,) eV the energies without
+    the element energies.
     """
 
     def __init__(self, model: Nep, selection: Selection, flat: Tensor):
@@ -77,19 +77,20 @@ class Evaluation:
         self.radial_coefficients = views["radial_coefficients"]
         self.angular_coefficients = views["angular_coefficients"]
         layers = range(len(model.settings.neuron))
-        weights = NetworkWeights(
+        self.weights = NetworkWeights(
             tuple(views[f"hidden_weight_{k}"] for k in layers),
             tuple(views[f"hidden_bias_{k}"] for k in layers),
             views["output_weight"],
             views["element_bias"],
         )
-        self.network = Network(weights, selection.types)
-        # Descriptors q (N, D), not scaled.
-        self.q = self._descriptors()
-        # Energy of each atom (N,) eV, without the element energies.
-        self.atom_energies, slope = self.network.forward(self.q * model.q_scaler)
-        # dU/dq (N, D)
-        self.q_slope = slope * model.q_scaler
+        self.q, self.atom_energies = self._evaluate()
+
+    def _evaluate(self) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def forces_and_virials(self) -> tuple[Tensor, Tensor]:
+        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
+        raise NotImplementedError
 
     def gradient(
         self, energies: Tensor, forces: Tensor, virials: Tensor | None
@@ -101,9 +102,21 @@ class Evaluation:
         """
         scaler = self.model.q_scaler
         q_dot = self._tangents(forces, virials)
-        weights, q_bar = self.network.backward(energies, q_dot * scaler)
+        weights, q_bar = self._network_gradient(energies, q_dot * scaler)
         radial, angular = self._coefficient_gradients(q_bar * scaler)
         gradients = {f"hidden_weight_{k}": w for k, w in enumerate(weights.hidden)}
         gradients |= {f"hidden_bias_{k}": b for k, b in enumerate(weights.bias)}
         gradients |= {"output_weight": weights.output, "element_bias": weights.element}
         return gradients | {"radial_coefficients": radial, "angular_coefficients": angular}
+
+    def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
+        """Tangent of q (N, D) along J v."""
+        raise NotImplementedError
+
+    def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
+        """Gradient of sum_i [energies_i U_i + dU_i/dq . q_dot_i] to the weights and to q, scaled."""
+        raise NotImplementedError
+
+    def _coefficient_gradients(self, q_bar: Tensor) -> tuple[Tensor, Tensor]:
+        """The rest of the gradient, to the radial and angular coefficients, from that to q."""
+        raise NotImplementedError

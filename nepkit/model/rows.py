@@ -12,10 +12,21 @@ from ..ops.policy import contraction_form
 from .contraction import Contraction
 from .invariants import Invariants
 from .nep import Evaluation
+from .network import Network, NetworkWeights
 
 
 class RowEvaluation(Evaluation):
     """Densities of rows, contraction with their coefficients, and the maps to and from pairs."""
+
+    def _evaluate(self) -> tuple[Tensor, Tensor]:
+        q, scaler = self._descriptors(), self.model.q_scaler
+        self.network = Network(self.weights, self.batch.types)
+        energies, slope = self.network.forward(q * scaler)
+        self.q_slope = slope * scaler  # dU/dq (N, D)
+        return q, energies
+
+    def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
+        return self.network.backward(energies, q_dot)
 
     def _descriptors(self) -> Tensor:
         batch: Batch = self.batch

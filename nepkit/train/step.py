@@ -62,7 +62,12 @@ class Step:
         A step whose gradient is not finite changes nothing but the two counters. Nothing is read
         back to the host: the fused optimizer takes clipping and the finite flag from the device.
         """
-        result = self.differentiate(frames)
+        with self.evaluate.threads():
+            result = self.differentiate(frames)
+            self._update(rate, age)
+        return result
+
+    def _update(self, rate: float, age: int):
         norm = self.gradient.norm()
         finite = torch.isfinite(norm)
         self.unusable = torch.where(finite, 0.0, self.unusable + 1.0)
@@ -75,7 +80,6 @@ class Step:
         # Early on the average forgets the start faster.
         decay = min(self.stage.ema, (1.0 + age) / (10.0 + age))
         self.average.lerp_(self.model.flat, 1.0 - decay)
-        return result
 
     def _analytic(self, frames: Tensor) -> LossResult:
         """The loss of ``frames``; its gradient goes to ``self.gradient``."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from .atoms import pull, pull_push, push, values
 from .jit import jit
+from .network import evaluate
 
 
 @jit
@@ -29,28 +30,29 @@ def densities(first, last, shape, data, radial, radial_out, angular_out):
     n_components = len(shape.components)
     real = data.parity.dtype.type
     zero = real(0)
-    odd = np.empty(k_angular * n_components, real)
+    half = k_angular * n_components
+    work = np.empty(2 * half, real)  # sums over i -> j, then over j -> i
     for row in range(first, last):
-        radial_out[row] = zero
+        for k in range(k_radial):
+            radial_out[row, k] = zero
         for d in range(data.radial_start[row], data.radial_start[row + 1]):
             code = data.radial_code[d]
             h = code if code >= 0 else ~code
             for k in range(k_radial):
                 radial_out[row, k] += radial[h, k]
-        even = angular_out[row]
-        even[:] = zero
-        odd[:] = zero
+        work[:] = zero
         for d in range(data.angular_start[row], data.angular_start[row + 1]):
             code = data.angular_code[d]
-            h = code if code >= 0 else ~code
-            target = even if code >= 0 else odd
-            basis, y = data.angular_basis[h], data.harmonics[h]
+            h, side = (code, 0) if code >= 0 else (~code, half)
             for m in range(n_components):
                 for k in range(k_angular):
-                    target[k * n_components + m] += basis[k] * y[m]
+                    work[side + k * n_components + m] += (
+                        data.angular_basis[h, k] * data.harmonics[h, m]
+                    )
         for m in range(n_components):
             for k in range(k_angular):
-                even[k * n_components + m] += data.parity[m] * odd[k * n_components + m]
+                place = k * n_components + m
+                angular_out[row, place] = work[place] + data.parity[m] * work[half + place]
 
 
 @jit
@@ -73,12 +75,12 @@ def descriptors(first, last, shape, data, batch, radial_c, angular_c, s_out, q_o
                     q[n] += radial_c[group, n, k] * data.radial_density[row, k]
             if data.angular_start[row] == data.angular_start[row + 1]:
                 continue
-            c, density = angular_c[group], data.angular_density[row]
             for m in range(n_components):
                 for n in range(n_angular):
                     total = zero
                     for k in range(k_angular):
-                        total += c[n, k] * density[k * n_components + m]
+                        density = data.angular_density[row, k * n_components + m]
+                        total += angular_c[group, n, k] * density
                     s[n * n_components + m] += total
         values(shape, data, s, q)
 
@@ -93,8 +95,8 @@ def pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope
     n_components = len(shape.components)
     real = data.parity.dtype.type
     zero = real(0)
-    here = np.empty(k_angular * n_components, real)  # dU/da seen along i -> j
-    there = np.empty(k_angular * n_components, real)  # and along j -> i
+    half = k_angular * n_components
+    work = np.empty(2 * half, real)  # dU/da seen along i -> j, then along j -> i
     weights = np.empty(k_radial, real)
     for i in range(first, last):
         atom, shift = batch.atom[i], batch.pair_shift[batch.slot[i]]
@@ -118,34 +120,45 @@ def pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope
                     out[shift + d, x] = force * data.unit[h, x]
             if data.angular_start[row] == data.angular_start[row + 1]:
                 continue
-            c = angular_c[group]
             for m in range(n_components):
                 for k in range(k_angular):
                     total = zero
                     for n in range(n_angular):
-                        total += c[n, k] * slope[n * n_components + m]
-                    here[k * n_components + m] = total
-                    there[k * n_components + m] = -data.parity[m] * total
+                        total += angular_c[group, n, k] * slope[n * n_components + m]
+                    work[k * n_components + m] = total
+                    work[half + k * n_components + m] = -data.parity[m] * total
             for d in range(data.angular_start[row], data.angular_start[row + 1]):
                 code = data.angular_code[d]
-                h = code if code >= 0 else ~code
-                seen = here if code >= 0 else there
-                basis, y = data.angular_basis[h], data.harmonics[h]
+                h, side = (code, 0) if code >= 0 else (~code, half)
                 force, p_0, p_1, p_2 = zero, zero, zero, zero
                 for m in range(n_components):
                     along, outward = zero, zero
                     for k in range(k_angular):
-                        along += basis[k] * seen[k * n_components + m]
-                        outward += basis[k_angular + k] * seen[k * n_components + m]
-                    force += outward * y[m]
-                    p_0 += along * y[n_components + m]
-                    p_1 += along * y[2 * n_components + m]
-                    p_2 += along * y[3 * n_components + m]
+                        seen = work[side + k * n_components + m]
+                        along += data.angular_basis[h, k] * seen
+                        outward += data.angular_basis[h, k_angular + k] * seen
+                    force += outward * data.harmonics[h, m]
+                    p_0 += along * data.harmonics[h, n_components + m]
+                    p_1 += along * data.harmonics[h, 2 * n_components + m]
+                    p_2 += along * data.harmonics[h, 3 * n_components + m]
                 pair = data.angular_half[h]
                 target = shift + (data.first[pair] if code >= 0 else data.second[pair])
                 out[target, 0] += p_0 + force * data.unit[pair, 0]
                 out[target, 1] += p_1 + force * data.unit[pair, 1]
                 out[target, 2] += p_2 + force * data.unit[pair, 2]
+
+
+@jit
+def forward(
+    first, last, shape, data, batch, radial_c, angular_c, types, weights, biases, output, scaler,
+    s, q, scaled, values, energies, slopes, q_slope, s_slope, pairs,
+):  # fmt: skip
+    """From the pairs of atoms first to last to their energies and back to the forces on pairs."""
+    descriptors(first, last, shape, data, batch, radial_c, angular_c, s, q)
+    scaled[first:last] = q[first:last] * scaler
+    evaluate(first, last, types, weights, biases, output, scaled, values, energies, slopes, q_slope)
+    q_slope[first:last] *= scaler
+    pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope, s_slope, pairs)
 
 
 @jit
@@ -176,15 +189,17 @@ def changes(first, last, shape, data, batch, force_bar, virial_bar, out):
     for slot in range(len(batch.atom_shift)):
         shift, atom_shift = batch.pair_shift[slot] // 2, batch.atom_shift[slot]
         start, stop = batch.half_start[slot], batch.half_start[slot + 1]
+        w_0, w_1, w_2 = virial_bar[slot, 0], virial_bar[slot, 1], virial_bar[slot, 2]
+        w_3, w_4, w_5 = virial_bar[slot, 3], virial_bar[slot, 4], virial_bar[slot, 5]
         for t in range(max(first, start), min(last, stop)):
             h = t - shift
             a, b = data.center[h] + atom_shift, data.neighbor[h] + atom_shift
-            r, unit, w = data.vectors[h], data.unit[h], virial_bar[slot]
-            v_0 = force_bar[a, 0] - force_bar[b, 0] - w[0] * r[0] - w[5] * r[2]
-            v_1 = force_bar[a, 1] - force_bar[b, 1] - w[1] * r[1] - w[3] * r[0]
-            v_2 = force_bar[a, 2] - force_bar[b, 2] - w[2] * r[2] - w[4] * r[1]
+            x, y, z = data.vectors[h, 0], data.vectors[h, 1], data.vectors[h, 2]
+            v_0 = force_bar[a, 0] - force_bar[b, 0] - w_0 * x - w_5 * z
+            v_1 = force_bar[a, 1] - force_bar[b, 1] - w_1 * y - w_3 * x
+            v_2 = force_bar[a, 2] - force_bar[b, 2] - w_2 * z - w_4 * y
             out[t, 0], out[t, 1], out[t, 2] = v_0, v_1, v_2
-            out[t, 3] = v_0 * unit[0] + v_1 * unit[1] + v_2 * unit[2]
+            out[t, 3] = v_0 * data.unit[h, 0] + v_1 * data.unit[h, 1] + v_2 * data.unit[h, 2]
 
 
 @jit
@@ -200,7 +215,9 @@ def tangents(
     n_components = len(shape.components)
     real = data.parity.dtype.type
     zero = real(0)
-    odd = np.empty(k_angular * n_components, real)
+    half = k_angular * n_components
+    work = np.empty(2 * half, real)  # sums over i -> j, then over j -> i
+    density = np.empty(k_radial, real)
     for i in range(first, last):
         atom, slot = batch.atom[i], batch.slot[i]
         shift = batch.pair_shift[slot] // 2
@@ -209,7 +226,6 @@ def tangents(
         q_dot[i] = zero
         for row in range(data.row_start[atom], data.row_start[atom + 1]):
             group, place = data.group[row], row + batch.row_shift[slot]
-            density = radial_rows[place]
             density[:] = zero
             for d in range(data.radial_start[row], data.radial_start[row + 1]):
                 code = data.radial_code[d]
@@ -217,41 +233,41 @@ def tangents(
                 stretch = change[h + shift, 3]
                 for k in range(k_radial):
                     density[k] += stretch * data.radial_slope[h, k]
-            for n in range(n_radial):
-                for k in range(k_radial):
+            for k in range(k_radial):
+                radial_rows[place, k] = density[k]
+                for n in range(n_radial):
                     q_dot[i, n] += radial_c[group, n, k] * density[k]
             if data.angular_start[row] == data.angular_start[row + 1]:
                 continue
-            even = angular_rows[place]
-            even[:] = zero
-            odd[:] = zero
+            work[:] = zero
             for d in range(data.angular_start[row], data.angular_start[row + 1]):
                 code = data.angular_code[d]
-                h = code if code >= 0 else ~code
-                v = change[data.angular_half[h] + shift]
-                basis, y = data.angular_basis[h], data.harmonics[h]
-                target = even if code >= 0 else odd
-                v_0, v_1, v_2, stretch = v[0], v[1], v[2], v[3]
+                h, side = (code, 0) if code >= 0 else (~code, half)
+                pair = data.angular_half[h] + shift
+                v_0, v_1, v_2 = change[pair, 0], change[pair, 1], change[pair, 2]
+                stretch = change[pair, 3]
                 for m in range(n_components):
                     turned = (
-                        v_0 * y[n_components + m]
-                        + v_1 * y[2 * n_components + m]
-                        + v_2 * y[3 * n_components + m]
+                        v_0 * data.harmonics[h, n_components + m]
+                        + v_1 * data.harmonics[h, 2 * n_components + m]
+                        + v_2 * data.harmonics[h, 3 * n_components + m]
                     )
-                    stretched = stretch * y[m]
+                    stretched = stretch * data.harmonics[h, m]
                     for k in range(k_angular):
-                        target[k * n_components + m] += (
-                            basis[k] * turned + basis[k_angular + k] * stretched
+                        work[side + k * n_components + m] += (
+                            data.angular_basis[h, k] * turned
+                            + data.angular_basis[h, k_angular + k] * stretched
                         )
-            c = angular_c[group]
             for m in range(n_components):
                 for k in range(k_angular):
-                    even[k * n_components + m] += data.parity[m] * odd[k * n_components + m]
+                    t = k * n_components + m
+                    work[t] += data.parity[m] * work[half + t]
+                    angular_rows[place, t] = work[t]
             for m in range(n_components):
                 for n in range(n_angular):
                     total = zero
                     for k in range(k_angular):
-                        total += c[n, k] * even[k * n_components + m]
+                        total += angular_c[group, n, k] * work[k * n_components + m]
                     rate[n * n_components + m] += total
         push(shape, data, s[i], rate, q_dot[i])
 
@@ -286,16 +302,14 @@ def gradients(
             if data.angular_start[row] == data.angular_start[row + 1]:
                 angular_out[place] = zero
                 continue
-            density, rate = data.angular_density[row], angular_rows[place]
             for n in range(n_angular):
-                b = bar[n * n_components : (n + 1) * n_components]
-                w = slope[n * n_components : (n + 1) * n_components]
                 for k in range(k_angular):
-                    a = density[k * n_components : (k + 1) * n_components]
-                    t = rate[k * n_components : (k + 1) * n_components]
                     total = zero
                     for m in range(len(data.parity)):
-                        total += b[m] * a[m] + w[m] * t[m]
+                        total += (
+                            bar[n * n_components + m] * data.angular_density[row, k * n_components + m]
+                            + slope[n * n_components + m] * angular_rows[place, k * n_components + m]
+                        )
                     angular_out[place, n, k] = total
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import NamedTuple
 
@@ -43,7 +46,6 @@ class PairData(NamedTuple):
     angular_density: np.ndarray  # (R, K_A L)
     parity: np.ndarray  # (L,)
     square_weight: np.ndarray  # (L,) of each squared component in its q_l
-    degree: np.ndarray  # (L,) l - 1
     cubic: np.ndarray  # (terms, 4) a, b, c, place among the higher invariants
     cubic_weight: np.ndarray  # (terms,)
     quartic: np.ndarray  # (1,) place of q1111 among the higher invariants, or -1
@@ -75,7 +77,7 @@ def pair_data(
 
     like = tables["unit"]
     n_rows, n_angular = len(batch.row_center), settings.basis_size[1] + 1
-    arrays = {
+    found = {
         "row_start": batch.row_start,
         "group": group_of_pair_type.index_select(0, batch.row_pair_type),
         "radial_start": batch.radial_start, "angular_start": batch.angular_start,
@@ -88,8 +90,8 @@ def pair_data(
         **_invariant_arrays(settings, like),
     }  # fmt: skip
     for name in ("vectors", "unit", "radial_slope", "angular_basis", "harmonics"):
-        arrays[name] = tables[name].flatten(1)
-    data = PairData(**{name: values.contiguous().numpy() for name, values in arrays.items()})
+        found[name] = tables[name].flatten(1)
+    data = PairData(**{name: values.contiguous().numpy() for name, values in found.items()})
     where = (shape_of(settings), data)
     run(kernels.densities, even_ranges(n_rows), *where, tables["radial"], data.radial_density, data.angular_density)
     return data
@@ -106,7 +108,6 @@ def _invariant_arrays(settings: ModelSettings, like: Tensor) -> dict[str, Tensor
     return {
         "parity": like.new_tensor([(-1.0) ** l for l in of_component]),
         "square_weight": like.new_tensor(three_body_weights(settings.l_max)),
-        "degree": torch.tensor([l - 1 for l in of_component]),
         "cubic": torch.tensor([term[:4] for term in terms], dtype=torch.int64).view(-1, 4),
         "cubic_weight": like.new_tensor([term[4] for term in terms]),
         "quartic": torch.tensor([higher.index("q1111") if "q1111" in higher else -1]),
@@ -159,14 +160,42 @@ def whole(batch: Batch) -> Place:
     )  # fmt: skip
 
 
+_threads: ContextVar[int | None] = ContextVar("nepkit_cpu_threads", default=None)
+
+
+@contextmanager
+def kernel_threads():
+    """Give torch's threads to the kernels for a while: torch itself works on one.
+
+    After a parallel region torch's other threads wait for the next one by turning in circles, on
+    the very cores that the kernels would run on.
+    """
+    count = torch.get_num_threads()
+    if _threads.get() is not None or count == 1:
+        yield
+        return
+    token = _threads.set(count)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
+        _threads.reset(token)
+
+
+def thread_count() -> int:
+    """Threads that the kernels run on."""
+    return _threads.get() or torch.get_num_threads()
+
+
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_threads - 1, thread_name_prefix="nepkit")
 
 
 def ranges(data: PairData, batch: Place) -> list[tuple[int, int]]:
-    """Ranges of the batch's atoms with about as many pairs each, one a thread of torch."""
-    n_threads, n_atoms = torch.get_num_threads(), len(batch.atom)
+    """Ranges of the batch's atoms with about as many pairs each, one a thread."""
+    n_threads, n_atoms = thread_count(), len(batch.atom)
     if n_threads == 1 or n_atoms < 2 * n_threads:
         return [(0, n_atoms)]
     first, last = data.row_start[batch.atom], data.row_start[batch.atom + 1]
@@ -179,18 +208,21 @@ def ranges(data: PairData, batch: Place) -> list[tuple[int, int]]:
 
 
 def even_ranges(count: int) -> list[tuple[int, int]]:
-    """Ranges of ``count`` things, one a thread of torch."""
-    n_threads = torch.get_num_threads()
+    """Ranges of ``count`` things, one a thread."""
+    n_threads = thread_count()
     ends = [count * k // n_threads for k in range(n_threads + 1)]
     return list(zip(ends[:-1], ends[1:]))
 
 
+def arrays(tensors: Iterable[Tensor]) -> tuple[np.ndarray, ...]:
+    """The tensors as arrays that share their memory."""
+    return tuple(tensor.numpy() for tensor in tensors)
+
+
 def run(kernel, parts: list[tuple[int, int]], *arguments):
     """Run ``kernel(first, last, *arguments)`` on all ranges; torch tensors go in as arrays."""
-    arrays = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
-    if len(parts) == 1:
-        return kernel(*parts[0], *arrays)
-    others = [_pool(len(parts)).submit(kernel, *part, *arrays) for part in parts[1:]]
-    kernel(*parts[0], *arrays)
+    values = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+    others = [_pool(len(parts)).submit(kernel, *part, *values) for part in parts[1:]]
+    kernel(*parts[0], *values)
     for other in others:
         other.result()
