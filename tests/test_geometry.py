@@ -106,7 +106,8 @@ def test_tables_of_all_frames(name, chunk):
     assert tables.keys() == wanted.keys()
     for key, values in wanted.items():
         torch.testing.assert_close(tables[key], values, rtol=0, atol=1e-14)
-    size = sum(table.numel() * table.itemsize for table in tables.values())
+    kept = [*tables.values(), *geometry.densities()]
+    size = sum(table.numel() * table.itemsize for table in kept)
     assert table_bytes(prepared.structures, settings) == size
 
 

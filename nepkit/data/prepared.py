@@ -62,7 +62,14 @@ def prepare(
     lookup = type_lookup(settings.elements)
     types = [lookup[frame.numbers] for frame in frames]
     pairs = zip(frames, types, strict=True)
-    bar = tqdm(pairs, total=len(frames), desc=progress, unit=" frames", disable=True if progress is None else None, delay=1.0)
+    bar = tqdm(
+        pairs,
+        total=len(frames),
+        desc=progress,
+        unit=" frames",
+        disable=True if progress is None else None,
+        delay=1.0,
+    )
     neighbors = [find_neighbors(frame, of_atoms, settings) for frame, of_atoms in bar]
     structures = Structures(
         frames, types, neighbors, len(settings.elements), device=device, dtype=dtype

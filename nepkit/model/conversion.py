@@ -63,9 +63,7 @@ def model_from_file(file: NepFile, *, device, dtype) -> Nep:
     return model
 
 
-def model_to_file(
-    model: Nep, flat: torch.Tensor, max_neighbors: tuple[int, int]
-) -> NepFile:
+def model_to_file(model: Nep, flat: torch.Tensor, max_neighbors: tuple[int, int]) -> NepFile:
     """The nep.txt of ``model`` with the parameters ``flat`` (n_parameters,).
 
     Undoes ``trained_settings``: where several elements have energies of their own, a saturated

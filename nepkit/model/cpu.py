@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Selection
-from ..ops.cpu import kernels, network
+from ..ops.cpu import backward, forward, network
 from ..ops.cpu.launch import PairData, Place, arrays, even_ranges, ranges, run, shape_of
 from ..ops.segment import segment_sum
 from .nep import Evaluation, Nep
@@ -40,7 +40,7 @@ class CpuEvaluation(Evaluation):
         self.pairs = like.new_empty(2 * place.half_start[-1], 3)
         self.hidden = arrays(weights.hidden)
         run(
-            kernels.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
+            forward.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
             self.hidden, arrays(weights.bias), weights.output, self.model.q_scaler,
             self.s, q, self.scaled_q, arrays(self.values), energies, arrays(self.slopes),
             self.q_slope, self.s_slope, self.pairs,
@@ -51,7 +51,7 @@ class CpuEvaluation(Evaluation):
         """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
         n_atoms = len(self.s)
         forces, virials = self.s.new_empty(n_atoms, 3), self.s.new_empty(n_atoms, 6)
-        run(kernels.forces, self.parts, *self.where, self.pairs, forces, virials)
+        run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
         return forces, segment_sum(virials, self.batch.atom_start)
 
     def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
@@ -61,12 +61,12 @@ class CpuEvaluation(Evaluation):
         n_rows, n_halves = len(place.row), int(place.half_start[-1])
         change = forces.new_empty(n_halves, 4)
         bars = (forces.contiguous(), virials.contiguous())
-        run(kernels.changes, even_ranges(n_halves), *self.where, *bars, change)
+        run(backward.changes, even_ranges(n_halves), *self.where, *bars, change)
         self.radial_rows = forces.new_empty(n_rows, self.radial_coefficients.shape[2])
         self.angular_rows = forces.new_empty(n_rows, data.angular_density.shape[1])
         self.s_dot, q_dot = torch.empty_like(self.s), torch.empty_like(self.q)
         run(
-            kernels.tangents, self.parts, *self.where, *self.coefficients, self.s, change,
+            backward.tangents, self.parts, *self.where, *self.coefficients, self.s, change,
             self.radial_rows, self.angular_rows, self.s_dot, q_dot,
         )  # fmt: skip
         return q_dot
@@ -95,10 +95,10 @@ class CpuEvaluation(Evaluation):
         n_rows = len(self.where[2].row)
         rows = [c.new_empty(n_rows, *c.shape[1:]) for c in self.coefficients]
         run(
-            kernels.gradients, self.parts, *self.where, self.s, self.s_slope, self.s_dot,
+            backward.gradients, self.parts, *self.where, self.s, self.s_slope, self.s_dot,
             self.q_slope, q_bar, self.radial_rows, self.angular_rows, *rows,
         )  # fmt: skip
         sums = [torch.empty_like(c) for c in self.coefficients]
         flat = [values.flatten(1) for values in (*rows, *sums)]
-        run(kernels.sum_rows, [(0, len(sums[0]))], *self.where, *flat)
+        run(backward.sum_rows, [(0, len(sums[0]))], *self.where, *flat)
         return sums[0], sums[1]

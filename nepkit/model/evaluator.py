@@ -44,7 +44,6 @@ class Evaluator:
         data = pair_data(batch, tables, model.group_of_pair_type, model.settings)
         return CpuEvaluation(model, batch, flat, data, whole(batch))
 
-
     def threads(self):
         """A context in which the processor's threads serve this evaluation best."""
         if not self.fused:

@@ -37,7 +37,9 @@ def radial_functions(distance: Tensor, cutoff: Tensor | float, count: int) -> tu
         values.append(plus_one * half_envelope)
         slopes.append(torch.addcmul(current_slope * chain, plus_one, half_slope))
         if k + 1 < count:
-            following_slope = torch.addcmul(torch.sub(2.0 * current, previous_slope), twice, current_slope)
+            following_slope = torch.addcmul(
+                torch.sub(2.0 * current, previous_slope), twice, current_slope
+            )
             previous, current = current, torch.addcmul(-previous, twice, current)
             previous_slope, current_slope = current_slope, following_slope
     return torch.stack(values).T.contiguous(), torch.stack(slopes).T.contiguous()

@@ -140,9 +140,7 @@ class Geometry:
         turned = torch.bmm(tangent[:, None, :], self.harmonics_gradient).squeeze(1)
         both = torch.stack([turned, stretch[:, None] * self.harmonics], dim=1)  # (Q, 2, L)
         slots = self._seen_from_slots(both)
-        tiles = torch.bmm(
-            self.slot_basis.transpose(1, 2), slots.view(-1, 2 * TILE, slots.shape[2])
-        )
+        tiles = torch.bmm(self.slot_basis.transpose(1, 2), slots.view(-1, 2 * TILE, slots.shape[2]))
         return radial, segment_sum(tiles, self.tile_start)
 
     def _seen_from_slots(self, values: Tensor) -> Tensor:

@@ -20,9 +20,7 @@ from ..model.nep import Nep
 COEFFICIENT_SPREAD = 0.3
 
 
-def new_model(
-    settings: ModelSettings, sets: list[Prepared], seed: int, *, device, dtype
-) -> Nep:
+def new_model(settings: ModelSettings, sets: list[Prepared], seed: int, *, device, dtype) -> Nep:
     """A model with random parameters for the pair types of ``sets``, the training set first.
 
     Pair types of the training set get random coefficients; those of other sets alone stay 0, as

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from tqdm import tqdm
@@ -20,7 +20,7 @@ from . import checkpoint
 from .folder import OutputFolder
 from .log import RunLog, Table
 from .loss import regularisation
-from .outputs import Errors, Targets, errors, save_potential
+from .outputs import Errors, Targets, errors, mean_energy_error, save_potential
 from .schedule import Sampler, learning_rate
 from .signals import Interrupted, StopRequest
 from .step import Step
@@ -101,7 +101,7 @@ class Run:
                     self.step.begin_stage(self.config.stages[number])
                 value = self._take_step(sampler.frames(local), local)
                 bar.update()
-                save_potential(self.folder, self.config, self.done, self.saved_model)
+                save_potential(self.folder, self.config, self.done, lambda: self.judge()[0])
                 reported = self.done % interval == 0 or self.done == self.total
                 if reported:
                     bar.set_postfix_str(self.report(float(value)))
@@ -135,29 +135,33 @@ class Run:
                 f"last with frames {places};\nlook at these frames, or lower learning_rate"
             )
 
-    def saved_model(self) -> NepFile:
-        """The model as a nep.txt: the averaged parameters."""
-        return model_to_file(self.model, self.step.average, self.max_neighbors)
+    def judge(self) -> tuple[NepFile, dict[str, Prediction]]:
+        """The model as a nep.txt, of the averaged parameters, and its predictions by data set.
 
-    def evaluate(self, file: NepFile) -> dict[str, Prediction]:
-        """Predict every data set with the model of ``file``."""
+        As in GPUMD the common bias takes up the mean error of the training energies per atom.
+        """
         flat = self.model.flat
+        file = model_to_file(self.model, self.step.average, self.max_neighbors)
         model = model_from_file(file, device=flat.device, dtype=flat.dtype)
-        return {data.name: predict(model, data.prepared) for data in self.sets}
+        found = {data.name: predict(model, data.prepared) for data in self.sets}
+        train = self.sets[0].targets
+        shift = mean_energy_error(found["train"], train)
+        for data in self.sets:
+            found[data.name].energy[:] -= shift * data.targets.n_atoms
+        return replace(file, output_bias=file.output_bias + shift), found
 
     def report(self, batch_loss: float) -> str:
         """Judge the model on all data, write it and a row of loss.out; the best is kept."""
-        file = self.saved_model()
-        found = {
-            data.name: errors(prediction, data.targets)
-            for data, prediction in zip(self.sets, self.evaluate(file).values())
-        }
+        file, predictions = self.judge()
+        found = {data.name: errors(predictions[data.name], data.targets) for data in self.sets}
         stage = self.step.stage
         l1, l2 = (float(term) for term in regularisation(self.step.average, stage)[:2])
         total = l1 + l2 + formula(found["train"], stage)
         test = found.get("test", Errors(None, None, None))
         numbers = [*_numbers(found["train"]), *_numbers(test)]
-        self.loss_out.add(" ".join([f"{self.done}", *(f"{x:.10g}" for x in (total, l1, l2, *numbers))]))
+        self.loss_out.add(
+            " ".join([f"{self.done}", *(f"{x:.10g}" for x in (total, l1, l2, *numbers))])
+        )
         rate = self.step.optimizer.param_groups[0]["lr"]
         start = f"{self.done},{self.number + 1},{self.seconds():.1f},{rate:.6g},{batch_loss:.8g}"
         self.history.add(",".join([start, *(f"{x:.8g}" for x in numbers)]))
@@ -167,7 +171,8 @@ class Run:
             self.best = score
             write_nep_txt(self.folder.path / "nep_best.txt", file)
         summary = " ".join(
-            f"{name} {_milli(e.energy)} meV/atom {_milli(e.force)} meV/Å" for name, e in found.items()
+            f"{name} {_milli(e.energy)} meV/atom {_milli(e.force)} meV/Å"
+            for name, e in found.items()
         )
         self.log(f"step {self.done:7d}  loss {total:.4g}  {summary}  {self.seconds():.0f} s")
         return summary

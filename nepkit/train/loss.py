@@ -85,5 +85,7 @@ def regularisation(flat: Tensor, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:
     root = flat.square().mean().sqrt()
     l1, l2 = stage.lambda_1 * flat.abs().mean(), stage.lambda_2 * root
     tiny = torch.finfo(root.dtype).tiny
-    gradient = (stage.lambda_1 * flat.sign() + stage.lambda_2 * flat / root.clamp_min(tiny)) / len(flat)
+    gradient = (stage.lambda_1 * flat.sign() + stage.lambda_2 * flat / root.clamp_min(tiny)) / len(
+        flat
+    )
     return l1, l2, gradient

@@ -81,6 +81,13 @@ def errors(prediction: Prediction, targets: Targets) -> Errors:
     )
 
 
+def mean_energy_error(prediction: Prediction, targets: Targets) -> float:
+    """Mean of predicted less true energy per atom over the frames that have one, eV; else 0."""
+    error = (prediction.energy - targets.energy) / targets.n_atoms
+    known = targets.judged & ~np.isnan(targets.energy)
+    return float(np.mean(error[known])) if known.any() else 0.0
+
+
 def _rms(predicted: np.ndarray, label: np.ndarray) -> float | None:
     known = ~np.isnan(label)
     if not known.any():

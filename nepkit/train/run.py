@@ -170,8 +170,8 @@ def _take_up(run: Run, state: dict | None):
 
 def _finish(run: Run) -> dict[str, Errors]:
     """Write the results of a run that has taken all its steps; nep.txt comes last."""
-    file, path, log = run.saved_model(), run.folder.path, run.log
-    predictions = run.evaluate(file)
+    path, log = run.folder.path, run.log
+    file, predictions = run.judge()
     found = {}
     for data in run.sets:
         write_outputs(path, data.name, predictions[data.name], data.targets)

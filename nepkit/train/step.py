@@ -52,9 +52,7 @@ class Step:
             stretch = self.model.flat[part].detach()
             stretch.grad = self.gradient[part]
             groups.append({"params": [stretch], "weight_decay": decay})
-        self.optimizer = OPTIMIZERS[stage.optimizer](
-            groups, lr=stage.learning_rate[0], fused=True
-        )
+        self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=stage.learning_rate[0], fused=True)
 
     def __call__(self, frames: Tensor, rate: float, age: int) -> LossResult:
         """Take a step on ``frames`` (B,) with learning rate ``rate``; ``age`` counts steps from 0.
@@ -103,9 +101,7 @@ class Step:
             energy, vectors, create_graph=True, materialize_grads=True
         )[0].to(flat.dtype)
         geometry = evaluation.geometry
-        result = self._loss(
-            evaluation, geometry.forces(pair_forces), geometry.virials(pair_forces)
-        )
+        result = self._loss(evaluation, geometry.forces(pair_forces), geometry.virials(pair_forces))
         self.gradient.copy_(torch.autograd.grad(result.value, flat)[0])
         self._regularise()
         return replace(result, value=result.value.detach())

@@ -53,7 +53,9 @@ def attach_targets(prepared: Prepared, zbl: list[ZblTerms], element_energy: np.n
         energy.append(0.0 if frame.energy is None else frame.energy - fixed)
         energy_weight.append(0.0 if frame.energy is None else per_atom * frame.energy_weight)
         known = frame.virial is not None
-        virial.append(frame.virial[VIRIAL_ROWS, VIRIAL_COLUMNS] - terms.virial if known else np.zeros(6))
+        virial.append(
+            frame.virial[VIRIAL_ROWS, VIRIAL_COLUMNS] - terms.virial if known else np.zeros(6)
+        )
         virial_weight.append(per_atom if known else 0.0)
         known = frame.forces is not None
         forces.append(frame.forces - terms.forces if known else np.zeros((n_atoms, 3)))

@@ -17,7 +17,7 @@ from ...config import ModelSettings
 from ...data.batch import Batch, Selection
 from ..harmonics import component_count, degrees, three_body_weights
 from ..monomials import MONOMIALS
-from . import kernels
+from .forward import densities
 
 
 class PairData(NamedTuple):
@@ -93,7 +93,14 @@ def pair_data(
         found[name] = tables[name].flatten(1)
     data = PairData(**{name: values.contiguous().numpy() for name, values in found.items()})
     where = (shape_of(settings), data)
-    run(kernels.densities, even_ranges(n_rows), *where, tables["radial"], data.radial_density, data.angular_density)
+    run(
+        densities,
+        even_ranges(n_rows),
+        *where,
+        tables["radial"],
+        data.radial_density,
+        data.angular_density,
+    )
     return data
 
 
