@@ -20,7 +20,8 @@ def contraction_form(device: torch.device, n_types: int) -> str:
     if device.type == "cuda":  # also ROCm
         return "mulsum" if n_types <= 32 else "bmm"
     # Over pairs, loop wins below 20 types; over rows, which are fewer, ordering the densities by
-    # pair type costs more than it saves.
+    # pair type costs more than it saves. Whole steps on two CPU cores in ms, loop, bmm, mulsum:
+    # PbTe 51, 43, 53; NbMoTaW 33, 29, 24; 89 elements 321, 34, 60.
     return "bmm"
 
 
