@@ -23,7 +23,7 @@ fi
 prefix=$("$python" -c 'import sys; print(sys.prefix)')
 stamp=$prefix/nepkit-$(echo "$1 ${NEPKIT_TORCH:-} $PWD" | cksum | cut -d " " -f 1)
 if ! [ "$stamp" -nt pyproject.toml ]; then
-    echo "installing nepkit into $prefix"
+    echo "installing nepkit into $prefix: a minute or two"
     if [ -n "${NEPKIT_TORCH:-}" ]; then
         "$python" -m pip install --quiet $NEPKIT_TORCH
     elif ! has_torch "$python"; then

@@ -4,4 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh plot
 # A small data set wants some weight decay.
-exec "$python" -m nepkit.train data/sige weight_decay=0.1 --out quickstart --device cpu "$@"
+"$python" -m nepkit.train data/sige weight_decay=0.1 --out quickstart --device cpu "$@"
+bin=$(dirname "$python")
+echo "next: source $bin/activate, then nepkit train YOUR_FOLDER with its nep.in and train.xyz"

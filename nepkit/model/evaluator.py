@@ -62,3 +62,12 @@ def keep_constants(structures: Structures, settings: ModelSettings):
     everything = structures.batch(torch.arange(len(structures)))
     same = torch.arange(structures.n_types**2, dtype=torch.int32)
     structures.kept = pair_data(everything, all_tables(structures, settings), same, settings)
+
+
+def compiling(device: torch.device) -> bool:
+    """Whether kernels that were not on disk have been compiled: then more will be."""
+    if not fused_on(device):
+        return False
+    from ..ops.cpu.forward import densities
+
+    return bool(densities.stats.cache_misses)

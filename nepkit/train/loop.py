@@ -21,6 +21,7 @@ from .folder import OutputFolder
 from .log import RunLog, Table
 from .loss import regularisation
 from .outputs import Errors, Targets, errors, mean_energy_error, save_potential
+from .report import ReportTable, milli
 from .schedule import Sampler, learning_rate
 from .signals import Interrupted, StopRequest
 from .step import Step
@@ -60,6 +61,7 @@ class Run:
     done: int = 0  # steps over all stages
     finished: dict = field(default_factory=dict)  # errors of a run that has written its results
     best: float = float("inf")
+    best_step: int = 0
     spent: float = 0.0  # seconds in earlier processes
     _started: float = field(default_factory=time.monotonic)
 
@@ -77,6 +79,8 @@ class Run:
         self.history = Table(self.folder.path / "history.csv", HISTORY)
         self.total = sum(stage.generation for stage in self.config.stages)
         self.number = 0  # stage of the last step done
+        names = [data.name for data in self.sets]
+        self.table = ReportTable(names, self.total, self.config.output_interval)
 
     def stage_of(self, done: int) -> tuple[int, int]:
         """The stage that step ``done`` belongs to, and the step's number in it."""
@@ -90,6 +94,10 @@ class Run:
         """Take all steps that are left."""
         interval = self.config.output_interval
         sampler = self._sampler()
+        if self.done < self.total:
+            # What has to be compiled is compiled before the clock of the bar starts.
+            self.step.differentiate(sampler.frames(0).to(self.model.flat.device))
+            self.log(self.table.head)
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
         saved = time.monotonic()
         with bar, StopRequest() as stop:
@@ -168,14 +176,11 @@ class Run:
         judged = found.get("test", found["train"])
         score = formula(judged, self.config.stages[-1])
         if score < self.best:
-            self.best = score
+            self.best, self.best_step = score, self.done
             write_nep_txt(self.folder.path / "nep_best.txt", file)
-        summary = " ".join(
-            f"{name} {_milli(e.energy)} meV/atom {_milli(e.force)} meV/Å"
-            for name, e in found.items()
-        )
-        self.log(f"step {self.done:7d}  loss {total:.4g}  {summary}  {self.seconds():.0f} s")
-        return summary
+        if self.table.shown(self.done):
+            self.log(self.table.row(self.done, total, found, self.seconds()))
+        return f"forces {milli(judged.force)} meV/Å"
 
     def seconds(self) -> float:
         """Wall time of this run so far, earlier processes included."""
@@ -191,6 +196,7 @@ class Run:
                 "stage": self.number,
                 "done": self.done,
                 "best": self.best,
+                "best_step": self.best_step,
                 "spent": self.seconds(),
                 "finished": self.finished,
                 "flat": self.model.flat,
@@ -205,7 +211,8 @@ class Run:
 
     def resume(self, state: dict):
         """Take up the run where ``state``, a checkpoint, left it."""
-        self.done, self.best, self.spent = state["done"], state["best"], state["spent"]
+        self.done, self.spent = state["done"], state["spent"]
+        self.best, self.best_step = state["best"], state["best_step"]
         for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
             getattr(self.model, name).copy_(state[name])
         self.number = state["stage"]  # of the last step done, whose optimizer this is
@@ -224,7 +231,3 @@ def formula(found: Errors, stage: Stage) -> float:
 
 def _numbers(found: Errors) -> tuple[float, float, float]:
     return tuple(value or 0.0 for value in (found.energy, found.force, found.virial))
-
-
-def _milli(value: float | None) -> str:
-    return "-" if value is None else f"{1e3 * value:.2f}"

@@ -92,7 +92,10 @@ def _train(
     if state is not None:
         checkpoint.check(state, identity, config, folder.path)
         if found := _results(state, config, folder, list(files)):
-            log(f"complete: all {state['done']} steps are done; {folder.path / 'nep.txt'}")
+            log(
+                f"nothing to do: all {state['done']} steps are done, the model is "
+                f"{folder.path / 'nep.txt'}; --restart trains anew"
+            )
             log(error_table(found))
             return found
     folder.claim(_names(setup, folder, config, list(files)))
@@ -158,7 +161,9 @@ def _take_up(run: Run, state: dict | None):
     """Go on from a checkpoint, or begin without what a run left that never wrote one."""
     if state is not None:
         run.resume(state)
-        run.log(f"going on from step {run.done} of {run.total}")
+        before = sum(state["steps"])
+        longer = f"; generation was {before}, now {run.total}" if before != run.total else ""
+        run.log(f"going on from step {run.done} of {run.total}{longer}")
         return
     run.loss_out.cut(0)
     run.history.cut(0)
@@ -184,6 +189,9 @@ def _finish(run: Run) -> dict[str, Errors]:
     run.save()
     if run.step.skipped > 0:
         log(f"warning: {int(run.step.skipped)} steps gave no finite gradient and were skipped")
+    judged = run.sets[-1].name
     log(f"done: {run.total} steps in {run.seconds():.0f} s; the model is {path / 'nep.txt'}")
+    if run.best_step < run.total:
+        log(f"the loss on {judged}.xyz was lowest at step {run.best_step}: nep_best.txt")
     log(error_table(found))
     return found

@@ -16,7 +16,7 @@ from ..data.prepared import Prepared, prepare
 from ..data.xyz import check_elements, iter_xyz
 from ..errors import UserError
 from ..model.conversion import trained_settings
-from ..model.evaluator import keep_constants
+from ..model.evaluator import compiling, keep_constants
 from ..model.nep_txt import read_nep_txt
 from ..ops.geometry import table_bytes
 from .folder import OutputFolder
@@ -120,16 +120,25 @@ def new_run(
     }
     element_energy = _attach(prepared, settings, tables=setup.force_mode == "analytic")
     largest = _largest_neighborhoods(prepared, log)
+    if setup.force_mode == "analytic" and compiling(device):
+        log("compiling the CPU kernels for a model of this size, once: some 20 s")
     model = new_model(settings, list(prepared.values()), config.seed, device=device, dtype=dtype)
     model.element_energy.copy_(torch.from_numpy(element_energy))
     if q_scaler is not None:
         # That of the file alone: the network keeps the one that suits the data, and writing the
         # model moves their ratio into the weights.
         model.file_q_scaler.copy_(q_scaler)
-    pairs = zip(settings.elements, element_energy, strict=True)
-    log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
+    _tell_energies(settings.elements, element_energy, log)
     sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
     return Run(folder, config, model, sets, largest, identity, log, setup.force_mode)
+
+
+def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
+    if len(elements) > 8:
+        log(f"energies of the elements from {energy.min():.3f} to {energy.max():.3f} eV")
+    else:
+        pairs = zip(elements, energy, strict=True)
+        log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
 
 
 def _attach(prepared: dict[str, Prepared], settings: ModelSettings, tables: bool) -> np.ndarray:
