@@ -33,10 +33,15 @@ OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command with ``arguments`` (default: of the process); returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show Å gets a question mark instead of an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
         options.call(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return 0
     except UserError as error:
         if os.environ.get("NEPKIT_DEBUG"):
@@ -50,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 3
     except BrokenPipeError:  # the reader of our output has gone, as in `nepkit ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 3
     except Exception:  # noqa: BLE001 - a bug of ours, whatever it is
         traceback.print_exc()
         print("nepkit: this is an error of nepkit itself, please report it", file=sys.stderr)

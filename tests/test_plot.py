@@ -24,7 +24,7 @@ def write_results(folder, name: str, *missing: str):
         for key, shape in shapes.items()
     }
     ones = np.ones(6)
-    targets = Targets(**labels, judged=ones > 0, n_atoms=ones, volume=ones)
+    targets = Targets(**labels, energy_weight=ones, n_atoms=ones, volume=ones)
     write_outputs(folder, name, Prediction(*numbers.values()), targets)
 
 

@@ -200,7 +200,7 @@ def test_complete_run_changes_nothing(tmp_path, capsys):
     times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     capsys.readouterr()
     assert train_nep(folder, device="cpu") == first
-    assert "complete: all 6 steps are done" in capsys.readouterr().out
+    assert "nothing to do: all 6 steps are done" in capsys.readouterr().out
     assert contents(folder) == before
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == times
     (folder / "force_test.out").unlink()

@@ -9,7 +9,13 @@ import vesin
 from ase.geometry import complete_cell
 
 from ..config import ModelSettings
+from ..errors import UserError, at
 from .frame import Frame
+
+# Å; atoms nearer than this are one atom given twice, and their direction is noise.
+CLOSEST = 1e-3
+# Neighbours of an atom, on average, beyond which the cell must be in another unit than Å.
+MOST_NEIGHBORS = 50_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -90,12 +96,31 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
 def _half_pairs(frame: Frame, types: np.ndarray, per_element: tuple[float, ...]):
     """Centre, neighbour, distance and vector of the pairs within their cutoff, each pair once."""
     cutoff = pair_cutoffs(per_element)
+    _refuse_crowd(frame, float(cutoff.max()))
     # vesin inverts the box, also along directions that are not periodic.
     box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
     search = vesin.NeighborList(cutoff=float(cutoff.max()), full_list=False, n_threads=1)
     center, neighbor, distance, vectors = search.compute(
         points=frame.positions, box=box, periodic=frame.pbc, quantities="ijdD"
     )
+    if len(distance) and distance.min() < CLOSEST:
+        pair = int(distance.argmin())
+        raise UserError(
+            f"{at(frame.path, frame.line, frame.index)}: atoms {center[pair]} and {neighbor[pair]} "
+            f"(from 0) are {distance[pair]:.2g} Å apart; take one of them out"
+        )
     center, neighbor = center.astype(np.int32), neighbor.astype(np.int32)
     keep = distance < cutoff[types[center], types[neighbor]]
     return center[keep], neighbor[keep], distance[keep], vectors[keep]
+
+
+def _refuse_crowd(frame: Frame, cutoff: float):
+    """Refuse a periodic cell with so many atoms within the cutoff that it cannot be meant."""
+    if not frame.pbc.all():
+        return
+    neighbors = len(frame) / frame.volume * 4.0 / 3.0 * np.pi * cutoff**3
+    if neighbors > MOST_NEIGHBORS:
+        raise UserError(
+            f"{at(frame.path, frame.line, frame.index)}: {len(frame)} atoms in {frame.volume:.3g} "
+            f"Å^3 make {neighbors:.2g} neighbours within {cutoff:g} Å; is Lattice in Å?"
+        )

@@ -21,6 +21,8 @@ from nepkit.config import ModelSettings
 from nepkit.errors import UserError, at
 from nepkit.model.nep_txt_header import HeaderLines, read_header
 
+# Beyond this a value is infinite in float32.
+LARGEST = 3.4e38
 ZBL_NUMBERS = 10  # a pair of elements: inner, outer, a1..a8
 
 # A number in the full form of %e, which a cut would have shortened.
@@ -166,7 +168,7 @@ def _read_numbers(header: HeaderLines, expected: int) -> np.ndarray:
 def _number(line: bytes) -> float:
     value = float(line)
     # Python takes 1_000 for a number.
-    if not math.isfinite(value) or b"_" in line:
+    if not abs(value) < LARGEST or b"_" in line:
         raise ValueError
     return value
 

@@ -13,7 +13,6 @@ from ..model.evaluate import chunks
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 
-
 # Standard deviation of new coefficients. The q_scaler makes the descriptors independent of it: it
 # sets how fast coefficients change against their size, as every Adam step has the same length.
 # Measured after 2,000 steps on PbTe (test forces, meV/Å): 1.0 41.6, 0.3 37.8.

@@ -25,8 +25,15 @@ class RunLog:
 
     def __call__(self, text: str):
         """Print ``text`` above any progress bar and append it to the file."""
-        tqdm.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        # The terminal may be closed, full or gone; BrokenPipeError is the caller's to handle.
+        if sys.stdout is not None:
+            try:
+                tqdm.write(text, file=sys.stdout)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                raise
+            except OSError:
+                pass
         if self._path is None:
             self._kept.append(text)
         else:

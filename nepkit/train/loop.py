@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -154,6 +155,11 @@ class Run:
         found = {data.name: predict(model, data.prepared) for data in self.sets}
         train = self.sets[0].targets
         shift = mean_energy_error(found["train"], train)
+        if not (math.isfinite(shift) and torch.isfinite(self.step.average).all()):
+            raise UserError(
+                f"{self.folder.path}: the parameters have grown beyond all bounds; lower "
+                "learning_rate or weight_decay and start anew with --restart"
+            )
         for data in self.sets:
             found[data.name].energy[:] -= shift * data.targets.n_atoms
         return replace(file, output_bias=file.output_bias + shift), found

@@ -44,7 +44,8 @@ class Targets:
     energy: np.ndarray  # (F,) eV
     forces: np.ndarray  # (A, 3) eV/Å
     virial: np.ndarray  # (F, 6) eV
-    judged: np.ndarray  # (F,) bool, False for an energy that energy_weight 0 says to ignore
+    # (F,) on the squared error per atom, as in the loss; 0 says to ignore the energy.
+    energy_weight: np.ndarray
     n_atoms: np.ndarray  # (F,)
     volume: np.ndarray  # (F,) Å^3
 
@@ -63,7 +64,7 @@ class Targets:
                     for f in frames
                 ]
             ),
-            judged=np.array([f.energy_weight != 0 for f in frames]),
+            energy_weight=np.array([f.weight**2 * f.energy_weight for f in frames]),
             n_atoms=np.array([len(f) for f in frames]),
             volume=np.array([f.volume for f in frames]),
         )
@@ -74,7 +75,8 @@ def errors(prediction: Prediction, targets: Targets) -> Errors:
     n_atoms = targets.n_atoms
     return Errors(
         _rms(
-            prediction.energy / n_atoms, np.where(targets.judged, targets.energy, np.nan) / n_atoms
+            prediction.energy / n_atoms,
+            np.where(targets.energy_weight > 0, targets.energy, np.nan) / n_atoms,
         ),
         _rms(prediction.forces, targets.forces),
         _rms(prediction.virial / n_atoms[:, None], targets.virial / n_atoms[:, None]),
@@ -82,10 +84,12 @@ def errors(prediction: Prediction, targets: Targets) -> Errors:
 
 
 def mean_energy_error(prediction: Prediction, targets: Targets) -> float:
-    """Mean of predicted less true energy per atom over the frames that have one, eV; else 0."""
+    """Weighted mean of predicted less true energy per atom over frames that have one, eV; else 0."""
     error = (prediction.energy - targets.energy) / targets.n_atoms
-    known = targets.judged & ~np.isnan(targets.energy)
-    return float(np.mean(error[known])) if known.any() else 0.0
+    known = (targets.energy_weight > 0) & ~np.isnan(targets.energy)
+    if not known.any():
+        return 0.0
+    return float(np.average(error[known], weights=targets.energy_weight[known]))
 
 
 def _rms(predicted: np.ndarray, label: np.ndarray) -> float | None:

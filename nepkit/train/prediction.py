@@ -31,6 +31,7 @@ class Predicted:
     prediction: Prediction
     targets: Targets
     errors: Errors
+    open_frames: int  # frames that are not periodic in all directions
 
 
 def predict_file(model: Nep, path: Path, *, descriptors: int = 0) -> Predicted:
@@ -38,7 +39,7 @@ def predict_file(model: Nep, path: Path, *, descriptors: int = 0) -> Predicted:
 
     ``descriptors``: 0 none, 1 the mean of each frame, 2 of each atom.
     """
-    predictions, targets = [], []
+    predictions, targets, open_frames = [], [], 0
     flat = model.flat
     bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=None, leave=False)
     with bar:
@@ -52,9 +53,10 @@ def predict_file(model: Nep, path: Path, *, descriptors: int = 0) -> Predicted:
                 prediction = replace(prediction, descriptors=sums / prepared.n_atoms[:, None])
             predictions.append(prediction)
             targets.append(Targets.of(frames))
+            open_frames += sum(not frame.pbc.all() for frame in frames)
             bar.update(len(frames))
     prediction, target = joined(predictions), joined(targets)
-    return Predicted(prediction, target, errors(prediction, target))
+    return Predicted(prediction, target, errors(prediction, target), open_frames)
 
 
 def chunks(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
@@ -112,6 +114,11 @@ def write_prediction(model: Nep, data: Path, folder: OutputFolder, descriptors: 
     stem = stem.removesuffix(".xyz").removesuffix(".extxyz")
     folder.claim(output_names(stem) + ["descriptor.out"] * (descriptors > 0))
     predicted = predict_file(model, data, descriptors=descriptors)
+    if predicted.open_frames:
+        print(
+            f"warning: {data.name}: {predicted.open_frames} frames are not periodic in all "
+            "directions; GPUMD takes every frame as periodic"
+        )
     write_outputs(folder.path, stem, predicted.prediction, predicted.targets)
     return predicted
 

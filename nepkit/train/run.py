@@ -100,7 +100,7 @@ def _train(
             return found
     folder.claim(_names(setup, folder, config, list(files)))
     log.keep_in(folder.path / "nepkit.log")
-    _write_inputs(setup, folder, config)
+    _write_inputs(setup, folder, config, log, changed=state is not None)
     run = new_run(setup, folder, config, frames, identity, log)
     _take_up(run, state)
     try:
@@ -150,9 +150,17 @@ def _copies_zbl(setup: Setup, folder: OutputFolder, config: NepConfig) -> bool:
     return flexible and not folder.path.samefile(setup.run_dir)
 
 
-def _write_inputs(setup: Setup, folder: OutputFolder, config: NepConfig):
+def _write_inputs(
+    setup: Setup, folder: OutputFolder, config: NepConfig, log: RunLog, changed: bool
+):
     """What it takes to train the same again, besides the data."""
-    write_atomically(folder.path / "nepkit_resolved.in", to_nep_in(config))
+    path = folder.path / "nepkit_resolved.in"
+    if changed and path.exists():
+        before = path.read_text(encoding="utf-8").splitlines()
+        for line in to_nep_in(config).splitlines():
+            if line not in before:
+                log(f"new in this part of the run: {line}")
+    write_atomically(path, to_nep_in(config))
     if _copies_zbl(setup, folder, config):
         write_atomically(folder.path / "zbl.in", (setup.run_dir / "zbl.in").read_bytes())
 

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from ..config import ModelSettings, NepConfig
+from ..data.check import close_contacts, odd_energies, told
 from ..data.frame import Frame
 from ..data.prepared import Prepared, prepare
 from ..data.xyz import check_elements, iter_xyz
@@ -118,7 +119,7 @@ def new_run(
         )
         for name, members in frames.items()
     }
-    element_energy = _attach(prepared, settings, tables=setup.force_mode == "analytic")
+    element_energy = _attach(prepared, settings, setup.force_mode == "analytic", log)
     largest = _largest_neighborhoods(prepared, log)
     if setup.force_mode == "analytic" and compiling(device):
         log("compiling the CPU kernels for a model of this size, once: some 20 s")
@@ -141,11 +142,23 @@ def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
         log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
 
 
-def _attach(prepared: dict[str, Prepared], settings: ModelSettings, tables: bool) -> np.ndarray:
+def _attach(
+    prepared: dict[str, Prepared], settings: ModelSettings, tables: bool, log: RunLog
+) -> np.ndarray:
     """Targets of all frames, and constants where there is room; returns the elements' energies."""
     zbl = {name: zbl_of(data, settings) for name, data in prepared.items()}
     element_energy = reference_energies(prepared["train"], zbl["train"], settings)
     for name, data in prepared.items():
+        residual = [
+            np.nan
+            if frame.energy is None
+            else (frame.energy - terms.atom_energies.sum() - element_energy[types].sum())
+            / len(types)
+            for frame, types, terms in zip(data.frames, data.types, zbl[name])
+        ]
+        findings = odd_energies(data.frames, np.array(residual))
+        for line in told(close_contacts(data.frames, data.neighbors)) + told(findings):
+            log(line)
         attach_targets(data, zbl[name], element_energy)
         if tables and table_bytes(data.structures, settings) < _table_limit():
             keep_constants(data.structures, settings)

@@ -22,6 +22,8 @@ def reference_energies(
 ) -> np.ndarray:
     """Energy of each element (T,) eV: least squares of the energies per atom less ZBL, float64.
 
+    Frames count as in the loss, by weight and energy_weight.
+
     Where compositions leave a combination of elements undetermined it gets the smallest change;
     an element without data gets 0.
     """
@@ -29,8 +31,9 @@ def reference_energies(
     rows, values = [], []
     for frame, types, terms in zip(prepared.frames, prepared.types, zbl):
         if frame.energy is not None and frame.energy_weight > 0:
-            rows.append(np.bincount(types, minlength=n_types) / len(frame))
-            values.append((frame.energy - terms.atom_energies.sum()) / len(frame))
+            factor = frame.weight * frame.energy_weight**0.5 / len(frame)
+            rows.append(factor * np.bincount(types, minlength=n_types))
+            values.append(factor * (frame.energy - terms.atom_energies.sum()))
     if not rows:
         return np.zeros(n_types)
     return np.linalg.lstsq(np.array(rows), np.array(values), rcond=1e-10)[0]
