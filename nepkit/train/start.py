@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ..config import ModelSettings, NepConfig
 from ..data.check import close_contacts, odd_energies, told
 from ..data.frame import Frame
 from ..data.prepared import Prepared, prepare
-from ..data.xyz import check_elements, iter_xyz
+from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
 from ..model.conversion import trained_settings
 from ..model.evaluator import compiling, keep_constants
@@ -25,7 +24,7 @@ from .initial import new_model
 from .log import RunLog
 from .loop import DataSet, Run
 from .outputs import Targets
-from .targets import attach_targets, reference_energies, zbl_of
+from .targets import attach_targets, fixed_energies, reference_energies, zbl_of
 
 # Most neighbours that GPUMD's MD takes.
 GPUMD_NEIGHBORS = 819
@@ -70,7 +69,7 @@ def read_frames(
     files: dict[str, Path], settings: ModelSettings, log: RunLog
 ) -> dict[str, list[Frame]]:
     """Frames of each data set, all of elements that the model has."""
-    frames = {name: _read(path) for name, path in files.items()}
+    frames = {name: read_xyz(path, progress=True) for name, path in files.items()}
     for name, members in frames.items():
         file = files[name].name
         unseen = check_elements(members, settings.elements)
@@ -89,14 +88,6 @@ def read_frames(
     if all(f.forces is None and f.energy is None and f.virial is None for f in frames["train"]):
         raise UserError(f"{files['train']}: no frame has an energy, forces or a virial to train on")
     return frames
-
-
-def _read(path: Path) -> list[Frame]:
-    bar = tqdm(
-        iter_xyz(path), desc=f"reading {path.name}", unit=" frames", disable=None, leave=False,
-        delay=1.0,
-    )  # fmt: skip
-    return list(bar)
 
 
 def new_run(
@@ -149,14 +140,9 @@ def _attach(
     zbl = {name: zbl_of(data, settings) for name, data in prepared.items()}
     element_energy = reference_energies(prepared["train"], zbl["train"], settings)
     for name, data in prepared.items():
-        residual = [
-            np.nan
-            if frame.energy is None
-            else (frame.energy - terms.atom_energies.sum() - element_energy[types].sum())
-            / len(types)
-            for frame, types, terms in zip(data.frames, data.types, zbl[name])
-        ]
-        findings = odd_energies(data.frames, np.array(residual))
+        fixed = fixed_energies(data, zbl[name], element_energy)
+        energies = [np.nan if f.energy is None else f.energy for f in data.frames]
+        findings = odd_energies(data.frames, (energies - fixed) / data.n_atoms)
         for line in told(close_contacts(data.frames, data.neighbors)) + told(findings):
             log(line)
         attach_targets(data, zbl[name], element_energy)

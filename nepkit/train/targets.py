@@ -39,6 +39,16 @@ def reference_energies(
     return np.linalg.lstsq(np.array(rows), np.array(values), rcond=1e-10)[0]
 
 
+def fixed_energies(
+    prepared: Prepared, zbl: list[ZblTerms], element_energy: np.ndarray
+) -> np.ndarray:
+    """What the energy of each frame (F,) eV holds without any trainable number."""
+    pairs = zip(prepared.types, zbl, strict=True)
+    return np.array(
+        [terms.atom_energies.sum() + element_energy[types].sum() for types, terms in pairs]
+    )
+
+
 def attach_targets(prepared: Prepared, zbl: list[ZblTerms], element_energy: np.ndarray):
     """Give every batch its targets and their weights, 0 where a label is missing.
 
@@ -49,10 +59,10 @@ def attach_targets(prepared: Prepared, zbl: list[ZblTerms], element_energy: np.n
     """
     energy, energy_weight, virial, virial_weight = [], [], [], []
     forces, force_weight, force_norm = [], [], []
-    for frame, types, terms in zip(prepared.frames, prepared.types, zbl):
+    fixed_energy = fixed_energies(prepared, zbl, element_energy)
+    for frame, fixed, terms in zip(prepared.frames, fixed_energy, zbl):
         n_atoms, weight = len(frame), frame.weight**2
         per_atom = weight / n_atoms**2
-        fixed = terms.atom_energies.sum() + element_energy[types].sum()
         energy.append(0.0 if frame.energy is None else frame.energy - fixed)
         energy_weight.append(0.0 if frame.energy is None else per_atom * frame.energy_weight)
         known = frame.virial is not None
