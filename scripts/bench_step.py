@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import bench_peers
+import numpy as np
 import torch
 
 from nepkit.config import read_nep_in
@@ -91,7 +92,7 @@ def nepkit_step(frames_xyz: Path, nep_in: dict[str, str], device: str) -> bench_
     setup = Setup(folder, torch.device(device), torch.float32, "analytic")
     out = OutputFolder(folder)
     run = new_run(setup, out, read_nep_in(path), {"train": frames}, {}, lambda line: None)
-    members = torch.arange(len(frames))
+    members = np.arange(len(frames))
 
     def step():
         # What the training loop does, so that nothing is left out.

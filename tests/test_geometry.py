@@ -16,7 +16,8 @@ from structures import (
     odd_shape,
 )
 
-from nepkit.ops.geometry import Geometry, all_tables, pair_tables, table_bytes
+from nepkit.ops.geometry import Geometry
+from nepkit.ops.tables import all_tables, pair_tables, table_bytes
 
 CUTOFFS = [
     {},
@@ -63,9 +64,7 @@ def test_the_two_maps_are_adjoint(name, use_virial):
     _, _, geometry = setting(name)
     batch = geometry.batch
     gradients = random_like(*geometry.densities())
-    pull = geometry.pair_forces(*gradients)
-    forces = geometry.forces(pull)
-    virials = geometry.virials(pull)
+    forces, virials = geometry.forces_and_virials(*gradients)
     assert forces.shape == (len(batch.types), 3)
     assert virials.shape == (len(batch), 6)
     to_forces, to_virials = random_like(forces, virials, seed=1)
@@ -93,7 +92,7 @@ def test_pair_forces_are_the_derivative_of_the_densities(name):
     if total.requires_grad and len(pairs.vectors):
         (pull,) = torch.autograd.grad(total, pairs.vectors)
     wanted = pairs.summed(pull).index_add(0, pairs.j, -pull)
-    found = geometry.forces(geometry.pair_forces(*gradients))
+    found, _ = geometry.forces_and_virials(*gradients)
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-10)
 
 
@@ -115,10 +114,8 @@ def assert_same_maps(first, second):
     for one, other in zip(first.densities(), second.densities()):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
     gradients = random_like(*first.densities())
-    pulls = [geometry.pair_forces(*gradients) for geometry in (first, second)]
-    torch.testing.assert_close(*pulls, rtol=1e-13, atol=1e-12)
-    forces = [g.forces(pull) for g, pull in zip((first, second), pulls)]
-    virials = [g.virials(pull) for g, pull in zip((first, second), pulls)]
+    sums = [geometry.forces_and_virials(*gradients) for geometry in (first, second)]
+    forces, virials = zip(*sums)
     torch.testing.assert_close(*forces, rtol=1e-13, atol=1e-12)
     torch.testing.assert_close(*virials, rtol=1e-13, atol=1e-12)
     tangents = [g.tangent_densities(forces[0], virials[0]) for g in (first, second)]

@@ -9,7 +9,7 @@ import torch
 
 from nepkit.config import Stage
 from nepkit.data.frame import Frame
-from nepkit.train.loss import loss, regularisation
+from nepkit.train.loss import loss, regularisation, rules_of
 from nepkit.train.targets import attach_targets
 
 N_ATOMS = (2, 1, 3, 2)
@@ -57,6 +57,10 @@ def batch_of(frames) -> SimpleNamespace:
     )
     types = torch.from_numpy(np.concatenate(TYPES))
     return SimpleNamespace(tables=tables, types=types)
+
+
+def rules(stage: Stage):
+    return rules_of(stage, 2, torch.zeros((), dtype=torch.float64))
 
 
 def predictions() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -114,7 +118,7 @@ STAGES = {
 def test_loss_and_its_derivatives(form, name):
     stage, frames = Stage(loss_form=form, **STAGES[name]), labelled_frames()
     batch, predicted = batch_of(frames), predictions()
-    result = loss(batch, stage, *predicted)
+    result = loss(batch, rules(stage), *predicted)
     numbers = [values.numpy() for values in predicted]
     assert float(result.value) == pytest.approx(by_hand(frames, stage, *numbers), rel=1e-12)
     step = 1e-5
@@ -130,7 +134,7 @@ def test_loss_and_its_derivatives(form, name):
 
 def test_terms_are_the_mean_squares():
     frames, predicted = labelled_frames(), predictions()
-    terms = loss(batch_of(frames), Stage(), *predicted).terms
+    terms = loss(batch_of(frames), rules(Stage()), *predicted).terms
     numbers = [values.numpy() for values in predicted]
     for k, name in enumerate(("lambda_e", "lambda_f", "lambda_v")):
         only = Stage(**{"lambda_e": 0.0, "lambda_f": 0.0, "lambda_v": 0.0, name: 1.0})
@@ -140,7 +144,7 @@ def test_terms_are_the_mean_squares():
 def test_without_virials():
     frames = [replace(frame, virial=None) for frame in labelled_frames()]
     energy, forces, _ = predictions()
-    result = loss(batch_of(frames), Stage(), energy, forces, None)
+    result = loss(batch_of(frames), rules(Stage()), energy, forces, None)
     expected = by_hand(frames, Stage(), energy.numpy(), forces.numpy(), None)
     assert float(result.value) == pytest.approx(expected, rel=1e-12)
     assert result.virial is None and float(result.terms[2]) == 0
@@ -153,7 +157,7 @@ def test_a_perfect_prediction_and_no_labels_have_no_slope(form):
     batch = batch_of(frames)
     perfect = (batch.tables[name] for name in ("energy", "forces", "virial"))
     stage = Stage(loss_form=form)
-    for result in (loss(batch, stage, *perfect), loss(batch_of(unlabelled), stage, *predictions())):
+    for result in (loss(batch, rules(stage), *perfect), loss(batch_of(unlabelled), rules(stage), *predictions())):
         assert float(result.value) == 0
         for slope in (result.energy, result.forces, result.virial):
             assert not slope.any()

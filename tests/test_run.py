@@ -17,7 +17,7 @@ from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import read_nep_in
 from nepkit.model.nep_txt import read_nep_txt
 from nepkit.model.nep_txt_write import parameter_vector
-from nepkit.train import checkpoint, run, step
+from nepkit.train import checkpoint, objective, run
 from nepkit.units import GPA_PER_EV_PER_CUBIC_ANGSTROM
 
 ORDER = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0)]  # xx yy zz xy yz zx
@@ -332,7 +332,7 @@ def test_compressed_data(tmp_path):
 
 def test_steps_that_are_not_finite_are_skipped(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
-    real, calls = step.loss, []
+    real, calls = objective.loss, []
 
     def spoilt(*arguments):
         calls.append(arguments)
@@ -341,7 +341,7 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path, monkeypatch):
             replace(result, energy=result.energy * float("nan")) if len(calls) in (2, 3) else result
         )
 
-    monkeypatch.setattr(step, "loss", spoilt)
+    monkeypatch.setattr(objective, "loss", spoilt)
     train(folder)
     assert "2 steps gave no finite gradient and were skipped" in (folder / "nepkit.log").read_text()
     assert torch.isfinite(checkpoint.load(folder)["flat"]).all()
@@ -349,9 +349,9 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path, monkeypatch):
 
 def test_ten_such_steps_end_the_run(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
-    real = step.loss
+    real = objective.loss
     monkeypatch.setattr(
-        step, "loss", lambda *a: replace((r := real(*a)), forces=r.forces * float("inf"))
+        objective, "loss", lambda *a: replace((r := real(*a)), forces=r.forces * float("inf"))
     )
     with pytest.raises(
         UserError, match=r"train\.xyz: 10 steps in a row .* with frames \d"

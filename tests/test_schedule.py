@@ -5,13 +5,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-import torch
 
 from nepkit.config import ModelSettings, NepConfig, Stage
 from nepkit.train.schedule import (
     DEFAULT_STEPS,
-    Sampler,
-    batches_per_epoch,
     default_batch,
     learning_rate,
     resolve,
@@ -37,36 +34,6 @@ def test_learning_rate_of_short_stages(generation, warmup):
     stage = Stage(generation=generation, warmup=warmup, learning_rate=(0.01, 0.0))
     for step in range(generation):
         assert 0 < learning_rate(step, stage) <= 0.010001
-
-
-@pytest.mark.parametrize(
-    "n_frames, batch", [(1, 1), (1, 9), (7, 1), (7, 2), (7, 3), (7, 7), (100, 8)]
-)
-def test_every_frame_once_an_epoch(n_frames, batch):
-    sampler, per_epoch = (
-        Sampler(n_frames, batch, seed=3, stage=0),
-        batches_per_epoch(n_frames, batch),
-    )
-    orders = []
-    for epoch in range(3):
-        parts = [sampler.frames(epoch * per_epoch + k) for k in range(per_epoch)]
-        sizes = {len(part) for part in parts}
-        assert max(sizes) - min(sizes) <= 1 and max(sizes) <= batch
-        orders.append(torch.cat(parts).tolist())
-        assert sorted(orders[-1]) == list(range(n_frames))
-    assert n_frames < 5 or orders[0] != orders[1] != orders[2]
-
-
-def test_sampler_is_a_function_of_seed_stage_and_step():
-    steps = [5, 0, 40, 5, 17]
-    first = [Sampler(20, 3, seed=1, stage=0).frames(step).tolist() for step in steps]
-    again = Sampler(20, 3, seed=1, stage=0)
-    state = torch.get_rng_state()
-    assert [again.frames(step).tolist() for step in steps] == first
-    assert torch.equal(torch.get_rng_state(), state)
-    for other in (Sampler(20, 3, seed=2, stage=0), Sampler(20, 3, seed=1, stage=1)):
-        assert [other.frames(step).tolist() for step in steps] != first
-    assert Sampler(20, 3, seed=2**31 - 1, stage=10**6).frames(10**7).numel() > 0
 
 
 def test_numbers_left_to_nepkit():

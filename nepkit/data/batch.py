@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,17 +15,32 @@ from .neighbors import Neighbors
 # Virial components in GPUMD's order: xx yy zz xy yz zx.
 VIRIAL_ROWS, VIRIAL_COLUMNS = (0, 1, 2, 0, 1, 2), (0, 1, 2, 1, 2, 0)
 
+_ARRAYS = (
+    "atoms", "rows", "halves", "angulars", "types", "vectors", "pair_index", "angular_index",
+    "row_index", "row_count",
+)  # fmt: skip
+
+
+class Sizes(NamedTuple):
+    """Room of a batch for members of each kind; what it does not need is taken by ghosts."""
+
+    frames: int
+    atoms: int
+    rows: int
+    halves: int
+    angulars: int
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Selection:
     """Frames side by side, without their pairs: B frames, N atoms."""
 
     frames: Tensor  # (B,) int64, places in the data set
-    atom_start: Tensor  # (B + 1,) int64, atoms of a frame
-    atom_index: Tensor  # (N,) int64, places in the data set
+    atom_start: Tensor  # (B + 1,) int32, atoms of a frame
+    atom_index: Tensor  # (N,) int32, places in the data set
     atom_frame: Tensor  # (N,) int32
     types: Tensor  # (N,) int32
-    # Constants of frames and atoms that Structures.attach was given, by name.
+    # Constants of the members that Structures.attach was given, by name.
     tables: dict[str, Tensor]
 
     def __len__(self) -> int:
@@ -35,7 +51,12 @@ class Selection:
 class Batch(Selection):
     """A selection with its pairs: R rows, H pairs, Q angular pairs (see Neighbors).
 
-    Indices are int32 and count within the batch. ``*_start`` are segment starts.
+    Indices are int32 and count within the batch. ``*_start`` are segment starts. ``*_order`` are
+    the directed pairs sorted by centre and neighbour type, each as 2 h for i -> j of pair h and
+    2 h + 1 for j -> i.
+
+    A batch with room to spare ends in ghosts of every kind. They refer to ghosts alone and are in
+    no segment, so that no sum has them; their numbers are finite, and nothing else reads them.
     """
 
     half_start: Tensor  # (B + 1,) pairs of a frame
@@ -48,20 +69,19 @@ class Batch(Selection):
     vectors: Tensor  # (H, 3) float64, Å
     center: Tensor  # (H,)
     neighbor: Tensor  # (H,)
-    first: Tensor  # (H,) directed pair i -> j
-    second: Tensor  # (H,) directed pair j -> i
-    first_row: Tensor  # (H,)
-    second_row: Tensor  # (H,)
+    first_row: Tensor  # (H,) row of i -> j
+    second_row: Tensor  # (H,) row of j -> i
+    radial_order: Tensor  # (2 H,)
     angular: Tensor  # (Q,) pair
-    angular_first: Tensor  # (Q,) angular directed pair i -> j
-    angular_second: Tensor  # (Q,)
+    angular_order: Tensor  # (2 Q,)
 
 
 class Structures:
     """Frames with their neighbours as flat tensors on one device, the source of batches.
 
     Every kind of member (atoms, rows, pairs, angular pairs) is one long array over all frames;
-    a batch is a ragged selection of it.
+    a batch is a ragged selection of it. The last record of each array is a ghost, and the frame
+    after the last is empty: with it a batch is filled up.
     """
 
     def __init__(
@@ -77,116 +97,141 @@ class Structures:
         """``types``: (N,) int32 of each frame; the lists are equally long."""
         self.device, self.dtype, self.n_types = torch.device(device), dtype, n_types
 
-        def joined(arrays, columns=()):
-            flat = np.concatenate(arrays) if arrays else np.empty((0, *columns))
-            return torch.as_tensor(flat, device=device)
+        def joined(arrays, ghost):
+            ghost = np.asarray(ghost)[None]
+            return torch.as_tensor(np.concatenate([*arrays, ghost]), device=device)
 
-        def stacked(*names):
-            rows = [joined([getattr(n, name) for n in neighbors]) for name in names]
-            return torch.stack(rows)
+        def index(parts):
+            width = len(parts[0]) if parts else 0
+            return joined([np.stack(part, axis=1) for part in parts], np.zeros(width, np.int32))
 
-        def offsets(counts):
-            return starts(torch.as_tensor(np.array(counts, dtype=np.int64), device=device))
-
-        self.atoms = offsets([len(f) for f in frames])
-        self.rows = offsets([len(n.row_center) for n in neighbors])
-        self.halves = offsets([len(n.center) for n in neighbors])
-        self.angulars = offsets([len(n.angular) for n in neighbors])
-        self.types = joined(types)
-        self.vectors = joined([n.vectors for n in neighbors], (3,))
-        self.pair_index = stacked(
-            "center", "neighbor", "first", "second", "first_row", "second_row"
+        counts = np.array(
+            [[len(f), len(n.row_center), len(n.center), len(n.angular)]
+             for f, n in zip(frames, neighbors)], dtype=np.int64,
+        ).reshape(-1, 4)  # fmt: skip
+        self.counts = counts  # (F, 4) atoms, rows, pairs and angular pairs of each frame
+        ends = np.concatenate([np.zeros((1, 4), np.int64), counts, np.zeros((1, 4), np.int64)])
+        offsets = torch.as_tensor(np.cumsum(ends, axis=0).T.copy(), device=device)
+        self.atoms, self.rows, self.halves, self.angulars = offsets  # (F + 2,) each
+        self.types = joined(types, np.int32(0))
+        self.vectors = joined([n.vectors for n in neighbors], [1.0, 0.0, 0.0])
+        self.pair_index = index(
+            [[n.center, n.neighbor, n.first_row, n.second_row, *n.radial_order()] for n in neighbors]
         )
-        self.angular_index = stacked("angular", "angular_first", "angular_second")
-        self.row_index = stacked("row_center", "row_type", "row_radial", "row_angular")
-        center_type = self.types[self.row_index[0].long() + self._spread(self.atoms, self.rows)]
-        self.row_index[1] += center_type * n_types  # now the pair type
-        self._tables: dict[str, tuple[str, Tensor]] = {}
-        # Constants of the pairs, for whoever evaluates models (keep_constants).
+        self.angular_index = index([[n.angular, *n.angular_order()] for n in neighbors])
+        pair_types = [of[n.row_center] * n_types + n.row_type for of, n in zip(types, neighbors)]
+        self.row_index = index(
+            [[n.row_center, p, n.row_radial, n.row_angular] for p, n in zip(pair_types, neighbors)]
+        )
+        self.row_count = joined([n.rows_of_atoms(len(f)) for f, n in zip(frames, neighbors)], np.int32(0))
+        self.tables: dict[str, tuple[str, Tensor]] = {}
+        # Constants of the pairs, for the kernels on CPUs (keep_constants).
         self.kept = None
 
-    def _spread(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """values[f] repeated for each member of frame f."""
-        return torch.repeat_interleave(values[: len(offsets) - 1], offsets.diff())
-
     def attach(self, kind: str, name: str, values: Tensor):
-        """Give every later selection ``tables[name]``: ``values`` of its frames or atoms.
+        """Give every later batch ``tables[name]``: ``values`` of its members of one kind.
 
-        ``kind``: "frames" or "atoms".
+        ``kind``: frames or atoms, which selections have too, rows, halves or angulars.
         """
-        self._tables[name] = (kind, values)
+        ghost = values.new_zeros(1, *values.shape[1:])
+        self.tables[name] = (kind, torch.cat([values, ghost]))
 
     def __len__(self) -> int:
-        return len(self.atoms) - 1
+        return len(self.counts)
 
-    def select(self, frames: Tensor) -> Selection:
+    def bytes(self) -> int:
+        """Memory that all arrays take."""
+        tables = [values for _, values in self.tables.values()]
+        return sum(t.numel() * t.itemsize for t in (*map(self.__dict__.get, _ARRAYS), *tables))
+
+    def move(self, device: torch.device | str):
+        """Take all arrays to another device."""
+        self.device = torch.device(device)
+        for name in _ARRAYS:
+            setattr(self, name, getattr(self, name).to(device))
+        self.tables = {name: (kind, t.to(device)) for name, (kind, t) in self.tables.items()}
+
+    def sizes(self, frames: np.ndarray) -> Sizes:
+        """What ``frames`` (B,) need."""
+        return Sizes(len(frames), *self.counts[frames].sum(0).tolist())
+
+    def select(self, frames: Tensor, n_atoms: int | None = None) -> Selection:
         """Atoms and tables of ``frames`` (B,) int64, in this order, without their pairs."""
-        atoms, atom_index, atom_frame = ragged(self.atoms, frames)
-        index = {"frames": frames, "atoms": atom_index}
+        if n_atoms is None:
+            n_atoms = self.sizes(frames.cpu().numpy()).atoms
+        atoms, atom_index, atom_frame = ragged(self.atoms, frames, n_atoms)
         return Selection(
             frames=frames, atom_start=atoms, atom_index=atom_index, atom_frame=atom_frame,
             types=self.types.index_select(0, atom_index),
-            tables={
-                name: values.index_select(0, index[kind])
-                for name, (kind, values) in self._tables.items()
-            },
+            tables=self._tables_of({"frames": frames, "atoms": atom_index}),
         )  # fmt: skip
 
-    def batch(self, frames: Tensor) -> Batch:
-        """The batch of ``frames`` (B,) int64, in this order."""
-        selection = self.select(frames)
+    def _tables_of(self, index: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: values.index_select(0, index[kind])
+            for name, (kind, values) in self.tables.items()
+            if kind in index
+        }
+
+    def batch(self, frames: Tensor, sizes: Sizes | None = None) -> Batch:
+        """The batch of ``frames`` (B,) int64, in this order.
+
+        With ``sizes`` nothing is read back to the host. They must leave room for a ghost of every
+        kind, and ``frames`` end in the empty frame, number ``len(self)``.
+        """
+        if sizes is None:
+            sizes = self.sizes(frames.cpu().numpy())
+        selection = self.select(frames, sizes.atoms)
         atoms = selection.atom_start
-        rows, row_index, row_frame = ragged(self.rows, frames)
-        halves, half_index, half_frame = ragged(self.halves, frames)
-        angulars, angular_index, angular_frame = ragged(self.angulars, frames)
+        rows, row_index, row_frame = ragged(self.rows, frames, sizes.rows)
+        halves, half_index, half_frame = ragged(self.halves, frames, sizes.halves)
+        angulars, angular_index, angular_frame = ragged(self.angulars, frames, sizes.angulars)
 
         def rebased(source, index, frame, *shifts):
-            shift = torch.stack(shifts).to(torch.int32)
-            return source.index_select(1, index).add_(shift.index_select(1, frame)).unbind(0)
+            shift = torch.stack(shifts, dim=1)
+            return source.index_select(0, index) + shift.index_select(0, frame)
 
         atom0, row0, half0, angular0 = atoms[:-1], rows[:-1], halves[:-1], angulars[:-1]
         none = torch.zeros_like(atom0)
-        row_center, row_pair_type, radial_count, angular_count = rebased(
-            self.row_index, row_index, row_frame, atom0, none, none, none
+        row = rebased(self.row_index, row_index, row_frame, atom0, none, none, none)
+        half = rebased(
+            self.pair_index, half_index, half_frame, atom0, atom0, row0, row0, 2 * half0, 2 * half0
         )
-        center, neighbor, first, second, first_row, second_row = rebased(
-            self.pair_index, half_index, half_frame, atom0, atom0, 2 * half0, 2 * half0, row0, row0
-        )
-        angular, angular_first, angular_second = rebased(
+        angular = rebased(
             self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
         )
-        row_counts = torch.bincount(row_center, minlength=len(selection.types)).to(torch.int32)
+        index = {"rows": row_index, "halves": half_index, "angulars": angular_index}
+        known = {field.name: getattr(selection, field.name) for field in fields(Selection)}
+        known["tables"] = selection.tables | self._tables_of(index)
+        columns = [half[:, k].contiguous() for k in range(4)]
         return Batch(
-            **{field.name: getattr(selection, field.name) for field in fields(Selection)},
-            half_start=halves.to(torch.int32), half_frame=half_frame,
-            row_start=starts(row_counts), row_center=row_center, row_pair_type=row_pair_type,
-            radial_start=starts(radial_count), angular_start=starts(angular_count),
+            **known, half_start=halves, half_frame=half_frame,
+            row_start=starts(self.row_count.index_select(0, selection.atom_index)),
+            row_center=row[:, 0].contiguous(), row_pair_type=row[:, 1].contiguous(),
+            radial_start=starts(row[:, 2]), angular_start=starts(row[:, 3]),
             vectors=self.vectors.index_select(0, half_index),
-            center=center, neighbor=neighbor, first=first, second=second,
-            first_row=first_row, second_row=second_row,
-            angular=angular, angular_first=angular_first, angular_second=angular_second,
+            center=columns[0], neighbor=columns[1], first_row=columns[2], second_row=columns[3],
+            radial_order=half[:, 4:].flatten(),
+            angular=angular[:, 0].contiguous(), angular_order=angular[:, 1:].flatten(),
         )  # fmt: skip
 
 
 def starts(counts: Tensor) -> Tensor:
     """Segment starts (S + 1,) of segments with ``counts`` (S,) members, in the type of counts."""
-    result = counts.new_zeros(len(counts) + 1)
-    torch.cumsum(counts, 0, out=result[1:])
-    return result
+    return torch.nn.functional.pad(counts.cumsum(0, dtype=counts.dtype), (1, 0))
 
 
-def ragged(offsets: Tensor, frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of ``frames`` in arrays cut at ``offsets``.
+def ragged(offsets: Tensor, frames: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Members of ``frames`` in arrays cut at ``offsets``, filled up with ghosts to ``size``.
 
-    Returns the batch's own offsets (B + 1,) int64, the member indices and the place in the batch
-    of each member's frame (int32).
+    Returns the batch's own offsets (B + 1,), the member indices and the place in the batch of
+    each member's frame, int32.
     """
     start = offsets.index_select(0, frames)
-    count = offsets.index_select(0, frames + 1) - start
-    batch_offsets = starts(count)
-    place = torch.repeat_interleave(
-        torch.arange(len(frames), dtype=torch.int32, device=frames.device), count
-    )
-    index = (start - batch_offsets[:-1]).index_select(0, place)
-    index += torch.arange(len(index), device=index.device)
-    return batch_offsets, index, place
+    batch_offsets = starts(offsets.index_select(0, frames + 1) - start)
+    member = torch.arange(size, device=frames.device)
+    place = torch.searchsorted(batch_offsets[1:], member, right=True, out_int32=True)
+    place = place.clamp(max=len(frames) - 1)
+    index = (start - batch_offsets[:-1]).index_select(0, place) + member
+    index = torch.minimum(index, offsets[-1])
+    return batch_offsets.to(torch.int32), index.to(torch.int32), place

@@ -51,6 +51,25 @@ class Neighbors:
             for count in (self.row_radial, self.row_angular)
         )
 
+    def radial_order(self) -> np.ndarray:
+        """Directed pairs in their order, each 2 h or 2 h + 1 of pair h, two a line (2, H)."""
+        return _order(self.first, self.second)
+
+    def angular_order(self) -> np.ndarray:
+        """The same of the angular pairs (2, Q)."""
+        return _order(self.angular_first, self.angular_second)
+
+    def rows_of_atoms(self, n_atoms: int) -> np.ndarray:
+        """How many rows each atom has (N,)."""
+        return np.bincount(self.row_center, minlength=n_atoms).astype(np.int32)
+
+
+def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    order = np.empty(2 * len(first), dtype=np.int32)
+    order[first] = np.arange(0, len(order), 2, dtype=np.int32)
+    order[second] = np.arange(1, len(order), 2, dtype=np.int32)
+    return order.reshape(-1, 2).T
+
 
 def pair_cutoffs(per_element: tuple[float, ...]) -> np.ndarray:
     """Cutoff of each pair of types, the mean of the two elements' (T, T), Å."""

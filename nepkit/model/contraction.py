@@ -2,8 +2,8 @@
 
 s[i, n, l] = sum over rows r of atom i, sum over k of c[p(r), n, k] a[r, k, l]
 
-loop: one product a pair type. bmm: gather c to rows, then torch.bmm. mulsum: gather c to rows by a
-product with a one-hot matrix, then broadcast, multiply and sum, which a compiler fuses.
+loop: one product a pair type. bmm: bring c to rows, then torch.bmm. mulsum: bring c to rows, then
+broadcast, multiply and sum, which a compiler fuses.
 """
 
 from __future__ import annotations
@@ -12,27 +12,32 @@ import torch
 from torch import Tensor
 
 from ..ops.groups import Groups
-from ..ops.segment import segment_sum
+from ..ops.policy import Contract
+from ..ops.segment import Segments
 
 
 class Contraction:
     """The contraction of one batch: rows (R,) with their ``groups`` by pair type.
 
-    ``center`` (R,) and ``row_start`` (N + 1,) int32 tie rows to atoms.
+    ``atoms`` ties rows to atoms. Radial and angular coefficients go together: lists of two.
     """
 
-    def __init__(self, groups: Groups, center: Tensor, row_start: Tensor, form: str):
-        self.groups, self.center, self.row_start, self.form = groups, center, row_start, form
+    def __init__(self, groups: Groups, atoms: Segments, how: Contract):
+        self.groups, self.atoms, self.form = groups, atoms, how.form
+        self.one_hot = how.one_hot and how.form != "loop"
 
-    def gather(self, coefficients: Tensor) -> Tensor | None:
+    def gather(self, coefficients: list[Tensor]) -> list[Tensor | None]:
         """c (G, n, K) of each row, (R, n, K); None in the loop form."""
         if self.form == "loop":
-            return None
-        if self.form == "bmm":
-            return coefficients.index_select(0, self.groups.group)
-        columns = torch.arange(self.groups.n_groups, device=coefficients.device)
-        one_hot = (self.groups.group[:, None] == columns).to(coefficients.dtype)
-        return (one_hot @ coefficients.flatten(1)).view(-1, *coefficients.shape[1:])
+            return [None] * len(coefficients)
+        flat = torch.cat([c.flatten(1) for c in coefficients], dim=1)
+        if self.one_hot:
+            rows = self.groups.one_hot(flat.dtype) @ flat
+        elif flat.requires_grad:
+            rows = self.groups.segments.spread(flat)
+        else:
+            rows = flat.index_select(0, self.groups.group)
+        return _unflattened(rows, coefficients)
 
     def sums(self, coefficients: Tensor, gathered: Tensor | None, densities: Tensor) -> Tensor:
         """s (N, n, L) of a (R, K, L)."""
@@ -42,11 +47,11 @@ class Contraction:
                 rows[members.long()] = coefficients[group] @ densities[members.long()]
         else:
             rows = self._product(gathered, densities)
-        return segment_sum(rows, self.row_start)
+        return self.atoms.sum(rows)
 
     def expand(self, coefficients: Tensor, gathered: Tensor | None, gradient: Tensor) -> Tensor:
         """G (R, K, L) of dU/ds (N, n, L): the transpose of ``sums``."""
-        atoms = gradient.index_select(0, self.center)
+        atoms = self.atoms.spread(gradient)
         if self.form == "loop":
             rows = gradient.new_empty(len(atoms), coefficients.shape[2], gradient.shape[2])
             for group, members in self.groups.members():
@@ -54,20 +59,28 @@ class Contraction:
             return rows
         return self._product(gathered.transpose(1, 2), atoms)
 
-    def coefficient_gradient(self, gradients: list[Tensor], densities: list[Tensor]) -> Tensor:
-        """(G, n, K): sum over terms and rows of a group of gradient (N, n, L) times a^T (R, L, K)."""
-        rows = None
-        for gradient, density in zip(gradients, densities):
-            atoms, turned = gradient.index_select(0, self.center), density.transpose(1, 2)
-            if self.form == "mulsum" or atoms.shape[2] == 1:
-                product = self._product(atoms, turned)
-                rows = product if rows is None else rows + product
-            else:
-                rows = atoms @ turned if rows is None else rows.baddbmm_(atoms, turned)
-        return self.groups.reduce(rows)
+    def coefficient_gradients(self, terms: list[list[tuple[Tensor, Tensor]]]) -> list[Tensor]:
+        """(G, n, K) of each kind: the sum over its terms and the rows of a group of
+        gradient (N, n, L) times a^T (R, L, K)."""
+        rows = []
+        for pairs in terms:
+            products = [self._product(self.atoms.spread(g), a.transpose(1, 2)) for g, a in pairs]
+            rows.append(sum(products[1:], products[0]))
+        flat = torch.cat([r.flatten(1) for r in rows], dim=1)
+        if self.one_hot:
+            flat = self.groups.one_hot(flat.dtype).T @ flat
+        else:
+            flat = self.groups.segments.sum(flat)
+        return _unflattened(flat, rows)
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         """(R, A, B) times (R, B, C)."""
         if self.form == "mulsum" or left.shape[2] == 1:
             return (left[:, :, :, None] * right[:, None, :, :]).sum(2)
         return torch.bmm(left, right)
+
+
+def _unflattened(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """flat (A, ...) cut into (A, n, K) of the shapes of ``like`` (..., n, K)."""
+    pieces = flat.split([c.shape[1] * c.shape[2] for c in like], dim=1)
+    return [piece.unflatten(1, c.shape[1:]) for piece, c in zip(pieces, like)]

@@ -8,7 +8,6 @@ from torch import Tensor
 from ..data.batch import Selection
 from ..ops.cpu import backward, forward, network
 from ..ops.cpu.launch import PairData, Place, arrays, even_ranges, ranges, run, shape_of
-from ..ops.segment import segment_sum
 from .nep import Evaluation, Nep
 from .network import NetworkWeights
 
@@ -52,7 +51,7 @@ class CpuEvaluation(Evaluation):
         n_atoms = len(self.s)
         forces, virials = self.s.new_empty(n_atoms, 3), self.s.new_empty(n_atoms, 6)
         run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
-        return forces, segment_sum(virials, self.batch.atom_start)
+        return forces, self.frames.sum(virials)
 
     def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         if virials is None:

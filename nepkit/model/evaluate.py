@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
+from ..data.batch import Structures
+from ..data.buckets import Ladder
+from ..data.feed import moved
 from ..data.prepared import Prepared
-from ..ops.segment import segment_sum
+from ..ops.policy import on_reference_path
+from ..ops.tables import with_tables
+from .compiled import compiled_contract, compiled_outputs
 from .evaluator import Evaluator
 from .nep import Nep
 from .zbl import zbl_terms
@@ -35,22 +41,18 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
     virial = np.empty((len(prepared), 6))
     forces = np.empty((n_atoms.sum(), 3))
     features = np.empty((n_atoms.sum(), model.settings.descriptor_length)) if descriptors else None
+    element_energy, q_scaler = model.element_energy.cpu().numpy(), model.q_scaler.cpu().numpy()
     first_atom = np.concatenate([[0], np.cumsum(n_atoms)])
-    evaluate = Evaluator(model, prepared.structures)
+    evaluate = _evaluator(model, prepared.structures)
     for start, stop in chunks(n_atoms):
-        frames = torch.arange(start, stop, device=prepared.structures.device)
-        with evaluate.threads():
-            evaluation = evaluate(frames)
-            forces_here, virials_here = evaluation.forces_and_virials()
-        batch = evaluation.batch
-        atom_energies = evaluation.atom_energies.double()
-        atom_energies = atom_energies + model.element_energy.index_select(0, batch.types)
         atoms = slice(first_atom[start], first_atom[stop])
-        energy[start:stop] = segment_sum(atom_energies, batch.atom_start).cpu()
-        forces[atoms] = forces_here.cpu()
-        virial[start:stop] = virials_here.cpu()
+        per_atom, of_atoms, of_frames, q = evaluate(np.arange(start, stop))
+        of_types = np.concatenate(prepared.types[start:stop])
+        per_atom = per_atom + element_energy[of_types]
+        energy[start:stop] = np.add.reduceat(per_atom, first_atom[start:stop] - first_atom[start])
+        forces[atoms], virial[start:stop] = of_atoms, of_frames
         if features is not None:
-            features[atoms] = (evaluation.q * model.q_scaler).cpu()
+            features[atoms] = q * q_scaler
     if model.settings.zbl is not None:
         for frame, (types, neighbors) in enumerate(zip(prepared.types, prepared.neighbors)):
             zbl = zbl_terms(types, neighbors, model.settings)
@@ -58,6 +60,34 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
             forces[first_atom[frame] : first_atom[frame + 1]] += zbl.forces
             virial[frame] += zbl.virial
     return Prediction(energy, forces, virial, features)
+
+
+def _evaluator(model: Nep, structures: Structures) -> Callable[[np.ndarray], tuple]:
+    """From frames (B,) to atom energies (N,), float64, forces, virials and descriptors."""
+    device = model.flat.device
+    if device.type == "cuda" and not on_reference_path():
+        return partial(_compiled_outputs, model, Ladder(structures))
+    evaluate = Evaluator(model, structures)
+
+    def outputs(frames: np.ndarray) -> tuple:
+        with evaluate.threads():
+            evaluation = evaluate(torch.as_tensor(frames, device=device))
+            found = evaluation.atom_energies.double(), *evaluation.forces_and_virials()
+        return tuple(values.cpu().numpy() for values in (*found, evaluation.q))
+
+    return outputs
+
+
+def _compiled_outputs(model: Nep, ladder: Ladder, frames: np.ndarray) -> tuple:
+    """The same by compiled functions, on a batch that is filled up to its rung."""
+    settings, device = model.settings, model.flat.device
+    batch = with_tables(moved(ladder.batch(frames), device), settings, model.flat.dtype)
+    function, contract = compiled_outputs(settings), compiled_contract(model)
+    energies, *others = function(model, batch, model.flat, contract)
+    n_atoms = ladder.structures.counts[frames, 0].sum()
+    sizes = n_atoms, n_atoms, len(frames), n_atoms
+    found = zip(sizes, (energies.double(), *others))
+    return tuple(values[:size].cpu().numpy() for size, values in found)
 
 
 def chunks(n_atoms: np.ndarray, limit: int = ATOMS_AT_ONCE) -> Iterator[tuple[int, int]]:

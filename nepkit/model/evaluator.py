@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ..config import ModelSettings
 from ..data.batch import Structures
-from ..ops.geometry import all_tables, pair_tables
+from ..data.feed import moved
+from ..ops.geometry import Geometry
 from ..ops.policy import fused_on
+from ..ops.tables import PAIR_TABLES, all_tables, pair_tables
 from .nep import Evaluation, Nep
 from .rows import RowEvaluation
 
@@ -20,9 +22,9 @@ class Evaluator:
 
     def __init__(self, model: Nep, structures: Structures):
         self.model, self.structures = model, structures
-        self.fused = fused_on(structures.device)
+        self.fused = fused_on(model.flat.device)
         if self.fused and structures.kept is not None:
-            pair_types = structures.row_index[1]
+            pair_types = structures.row_index[:-1, 1]
             group = model.group_of_pair_type.index_select(0, pair_types)
             self.data = structures.kept._replace(group=group.numpy())
 
@@ -31,7 +33,8 @@ class Evaluator:
         model, structures = self.model, self.structures
         flat = model.flat if flat is None else flat
         if not self.fused:
-            return RowEvaluation(model, structures.batch(frames), flat)
+            batch = moved(structures.batch(frames), flat.device)
+            return RowEvaluation(model, batch, flat)
         from ..ops.cpu.launch import pair_data, placed, whole
         from .cpu import CpuEvaluation
 
@@ -62,6 +65,19 @@ def keep_constants(structures: Structures, settings: ModelSettings):
     everything = structures.batch(torch.arange(len(structures)))
     same = torch.arange(structures.n_types**2, dtype=torch.int32)
     structures.kept = pair_data(everything, all_tables(structures, settings), same, settings)
+
+
+def attach_constants(structures: Structures, settings: ModelSettings, chunk: int = 64):
+    """Give every batch its ``pair_tables`` and densities as tables."""
+    parts: dict[str, list[Tensor]] = {name: [] for name in PAIR_TABLES}
+    for start in range(0, len(structures), chunk):
+        frames = torch.arange(start, min(start + chunk, len(structures)), device=structures.device)
+        geometry = Geometry(structures.batch(frames), settings, structures.dtype)
+        densities = dict(zip(("radial_density", "angular_density"), geometry.densities()))
+        for name in PAIR_TABLES:
+            parts[name].append((geometry.tables | densities)[name])
+    for name, kind in PAIR_TABLES.items():
+        structures.attach(kind, name, torch.cat(parts.pop(name)))
 
 
 def compiling(device: torch.device) -> bool:

@@ -36,7 +36,7 @@ class Invariants:
 
     def values(self, s: Tensor) -> Tensor:
         """q (N, I * n)."""
-        three_body = s.square() @ self.squares  # (N, n, l_max)
+        three_body = _times(s.square(), self.squares)  # (N, n, l_max)
         blocks = [three_body]
         for name in self.higher:
             if name == "q1111":
@@ -51,22 +51,22 @@ class Invariants:
         result = None
         for name, weight in higher:
             if name == "q1111":
-                q_1 = s.square() @ self.squares[:, :1]
+                q_1 = _times(s.square(), self.squares[:, :1])
                 weights[:, :, :1] += 2.0 * QUARTIC_FACTOR * q_1 * weight
             else:
                 term = self.cubic[name].gradient(s) * weight
                 result = term if result is None else result + term
-        squares = s * (weights @ self.twice_transposed)
+        squares = s * _times(weights, self.twice_transposed)
         return squares if result is None else squares + result
 
     def push(self, s: Tensor, s_dot: Tensor) -> Tensor:
         """Change of q (N, I * n) as s changes by s_dot (N, n, L)."""
         product = 2.0 * s * s_dot
-        three_body = product @ self.squares
+        three_body = _times(product, self.squares)
         blocks = [three_body]
         for name in self.higher:
             if name == "q1111":
-                q_1 = s.square() @ self.squares[:, :1]
+                q_1 = _times(s.square(), self.squares[:, :1])
                 blocks.append(2.0 * QUARTIC_FACTOR * q_1 * three_body[:, :, :1])
             else:
                 blocks.append((s_dot * self.cubic[name].gradient(s)).sum(2, keepdim=True))
@@ -78,14 +78,15 @@ class Invariants:
         result = None
         for name, weight in higher:
             if name == "q1111":
-                q_1 = s.square() @ self.squares[:, :1]
-                change = 2.0 * (s * s_dot) @ self.squares[:, :1]
+                q_1 = _times(s.square(), self.squares[:, :1])
+                change = 2.0 * _times(s * s_dot, self.squares[:, :1])
                 weights[:, :, :1] += 2.0 * QUARTIC_FACTOR * q_1 * weight
-                term = s * (4.0 * QUARTIC_FACTOR * change * weight @ self.squares[:, :1].T)
+                outer = _times(4.0 * QUARTIC_FACTOR * change * weight, self.squares[:, :1].T)
+                term = s * outer
             else:
                 term = self.cubic[name].mixed(s, s_dot) * weight
             result = term if result is None else result + term
-        squares = s_dot * (weights @ self.twice_transposed)
+        squares = s_dot * _times(weights, self.twice_transposed)
         return squares if result is None else squares + result
 
     def _split(self, q_bar: Tensor, s: Tensor):
@@ -112,14 +113,22 @@ class _CubicForm:
 
     def gradient(self, s: Tensor) -> Tensor:
         """dC/ds (N, n, L)."""
-        return self._products(s, s) @ self.matrix
+        return _times(self._products(s, s), self.matrix)
 
     def mixed(self, s: Tensor, s_dot: Tensor) -> Tensor:
         """Change of dC/ds as s changes by s_dot, (N, n, L)."""
-        return (self._products(s, s_dot) + self._products(s_dot, s)) @ self.matrix
+        products = self._products(s, s_dot) + self._products(s_dot, s)
+        return _times(products, self.matrix)
 
     def _products(self, s: Tensor, other: Tensor) -> Tensor:
         return (s[:, :, self.left, None] * other[:, :, None, self.right]).flatten(2)
+
+
+def _times(values: Tensor, matrix: Tensor) -> Tensor:
+    """values (N, n, A) times a small constant matrix (A, B); compiled it joins its neighbours."""
+    if torch.compiler.is_compiling():
+        return (values[..., None] * matrix).sum(2)
+    return values @ matrix
 
 
 @cache

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ..config import ModelSettings
 from ..data.batch import Selection
+from ..ops.segment import Segments
+from .invariants import Invariants
 from .network import NetworkWeights
 
 
@@ -35,6 +37,7 @@ class Nep:
         self.file_q_scaler = torch.ones_like(self.q_scaler)
         # Energy of each element that no environment changes, taken out of the network (T,).
         self.element_energy = torch.zeros(n_types, device=device, dtype=torch.float64)
+        self.invariants = Invariants(settings.l_max, settings.invariants, self.flat)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views of ``flat`` (n_parameters,)."""
@@ -73,6 +76,7 @@ class Evaluation:
 
     def __init__(self, model: Nep, selection: Selection, flat: Tensor):
         self.model, self.batch = model, selection
+        self.frames = Segments(selection.atom_start, selection.atom_frame, typical=128)
         views = model.views(flat)
         self.radial_coefficients = views["radial_coefficients"]
         self.angular_coefficients = views["angular_coefficients"]

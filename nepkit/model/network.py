@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ..ops.groups import TiledGroups
-
-TILE = 8
+from ..ops.policy import network_tile
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,11 +35,12 @@ class Network:
     """
 
     def __init__(self, weights: NetworkWeights, types: Tensor):
-        self.groups = TiledGroups(types, len(weights.output), TILE)
-        self.hidden = [self.groups.weights(w) for w in weights.hidden]
-        self.bias = [self.groups.weights(b)[:, None] for b in weights.bias]
-        self.output = self.groups.weights(weights.output)[:, None]  # (t, 1, H)
-        self.element = self.groups.weights(weights.element)[:, None, None]
+        self.groups = TiledGroups(types, len(weights.output), network_tile(types.device.type))
+        of_tile = self.groups.tiles.spread
+        self.hidden = [of_tile(w) for w in weights.hidden]
+        self.bias = [of_tile(b)[:, None] for b in weights.bias]
+        self.output = of_tile(weights.output)[:, None]  # (t, 1, H)
+        self.element = of_tile(weights.element)[:, None, None]
 
     def forward(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """U (N,) eV and dU/dq (N, D) of scaled descriptors q (N, D)."""
@@ -74,6 +74,7 @@ class Network:
         both = torch.cat([self.inputs[-1], tangents[-1]], dim=1)
         output = torch.bmm(last, both).squeeze(1)
 
+        reduce = self.groups.tiles.sum
         value_bar, tangent_bar = energy_bar * self.output, self.output
         hidden, bias = [], []
         for layer in reversed(range(len(self.hidden))):
@@ -82,12 +83,11 @@ class Network:
             x_bar = value_bar * (1.0 - value * value)
             weight_bar = torch.bmm(x_bar.transpose(1, 2), self.inputs[layer])
             weight_bar.baddbmm_(slope.transpose(1, 2), tangents[layer])
-            hidden.insert(0, self.groups.reduce_tiles(weight_bar))
-            bias.insert(0, self.groups.reduce_tiles(-x_bar.sum(1)))
+            hidden.insert(0, reduce(weight_bar))
+            bias.insert(0, reduce(-x_bar.sum(1)))
             value_bar = torch.bmm(x_bar, self.hidden[layer])
             if layer:
                 tangent_bar = torch.bmm(slope, self.hidden[layer])
-        reduce = self.groups.reduce_tiles
         element = reduce(energy_bar.sum(1)).squeeze(1)
         gradient = NetworkWeights(tuple(hidden), tuple(bias), reduce(output), element)
         return gradient, self.groups.spread(value_bar)

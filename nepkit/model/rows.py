@@ -8,15 +8,25 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..ops.geometry import Geometry
 from ..ops.groups import Groups
-from ..ops.policy import contraction_form
+from ..ops.policy import Contract, contraction_policy
+from ..ops.segment import Segments
 from .contraction import Contraction
-from .invariants import Invariants
-from .nep import Evaluation
+from .nep import Evaluation, Nep
 from .network import Network, NetworkWeights
 
 
 class RowEvaluation(Evaluation):
-    """Densities of rows, contraction with their coefficients, and the maps to and from pairs."""
+    """Densities of rows, contraction with their coefficients, and the maps to and from pairs.
+
+    ``contract``: how rows meet coefficients (contraction_policy).
+    """
+
+    def __init__(self, model: Nep, batch: Batch, flat: Tensor, contract: Contract | None = None):
+        if contract is None:
+            n_types = len(model.settings.elements)
+            contract = contraction_policy(batch.types.device.type, False, n_types)
+        self.contract = contract
+        super().__init__(model, batch, flat)
 
     def _evaluate(self) -> tuple[Tensor, Tensor]:
         q, scaler = self._descriptors(), self.model.q_scaler
@@ -30,17 +40,15 @@ class RowEvaluation(Evaluation):
 
     def _descriptors(self) -> Tensor:
         batch: Batch = self.batch
-        model, coefficients = self.model, self.radial_coefficients
-        settings = model.settings
-        self.geometry = Geometry(batch, settings, coefficients.dtype)
-        self.invariants = Invariants(settings.l_max, settings.invariants, coefficients)
-        self.n_radial = settings.n_max[0] + 1
+        model, coefficients = self.model, [self.radial_coefficients, self.angular_coefficients]
+        self.geometry = Geometry(batch, model.settings, coefficients[0].dtype)
+        self.invariants = model.invariants
+        self.n_radial = model.settings.n_max[0] + 1
         group = model.group_of_pair_type.index_select(0, batch.row_pair_type)
-        form = contraction_form(coefficients.device, len(settings.elements))
         groups = Groups(group, len(model.pair_types))
-        self.contraction = Contraction(groups, batch.row_center, batch.row_start, form)
-        self.radial_rows = self.contraction.gather(coefficients)
-        self.angular_rows = self.contraction.gather(self.angular_coefficients)
+        atoms = Segments(batch.row_start, batch.row_center)
+        self.contraction = Contraction(groups, atoms, self.contract)
+        self.radial_rows, self.angular_rows = self.contraction.gather(coefficients)
         radial, self.angular_density = self.geometry.densities()
         self.radial_density = radial[:, :, None]
         radial, self.s = self._contract(self.radial_density, self.angular_density)
@@ -52,19 +60,14 @@ class RowEvaluation(Evaluation):
         radial = sums(self.radial_coefficients, self.radial_rows, radial)
         return radial.squeeze(2), sums(self.angular_coefficients, self.angular_rows, angular)
 
-    def pair_forces(self) -> Tensor:
-        """dU/dr_ij (H, 3) eV/Å of every pair."""
+    def forces_and_virials(self) -> tuple[Tensor, Tensor]:
+        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx."""
         expand = self.contraction.expand
         self.radial_slope = self.q_slope[:, : self.n_radial, None]
         self.angular_slope = self.invariants.pull(self.s, self.q_slope[:, self.n_radial :])
         radial = expand(self.radial_coefficients, self.radial_rows, self.radial_slope)
         angular = expand(self.angular_coefficients, self.angular_rows, self.angular_slope)
-        return self.geometry.pair_forces(radial.squeeze(2), angular)
-
-    def forces_and_virials(self) -> tuple[Tensor, Tensor]:
-        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx."""
-        pair_forces = self.pair_forces()
-        return self.geometry.forces(pair_forces), self.geometry.virials(pair_forces)
+        return self.geometry.forces_and_virials(radial.squeeze(2), angular)
 
     def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         radial, self.angular_tangent = self.geometry.tangent_densities(forces, virials)
@@ -73,13 +76,10 @@ class RowEvaluation(Evaluation):
         return torch.cat([radial, self.invariants.push(self.s, self.s_dot)], dim=1)
 
     def _coefficient_gradients(self, q_bar: Tensor) -> tuple[Tensor, Tensor]:
-        gradient, invariants = self.contraction.coefficient_gradient, self.invariants
+        invariants = self.invariants
         s_bar = invariants.pull(self.s, q_bar[:, self.n_radial :])
-        s_bar += invariants.pull_push(self.s, self.s_dot, self.q_slope[:, self.n_radial :])
-        return (
-            gradient(
-                [q_bar[:, : self.n_radial, None], self.radial_slope],
-                [self.radial_density, self.radial_tangent],
-            ),
-            gradient([s_bar, self.angular_slope], [self.angular_density, self.angular_tangent]),
-        )
+        s_bar = s_bar + invariants.pull_push(self.s, self.s_dot, self.q_slope[:, self.n_radial :])
+        radial_bar = q_bar[:, : self.n_radial, None]
+        radial = [(radial_bar, self.radial_density), (self.radial_slope, self.radial_tangent)]
+        angular = [(s_bar, self.angular_density), (self.angular_slope, self.angular_tangent)]
+        return tuple(self.contraction.coefficient_gradients([radial, angular]))

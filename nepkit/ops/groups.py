@@ -1,4 +1,7 @@
-"""Members sorted by group (pair type, element): weights chosen by group without scatter or atomics."""
+"""Members sorted by group (pair type, element): weights chosen by group without scatter or atomics.
+
+All shapes follow from the number of members and of groups, so that nothing is read back.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,37 @@ import torch
 from torch import Tensor
 
 from ..data.batch import starts
-from .segment import gathered_segment_sum, segment_sum
+from .segment import Segments
 
 
 class Groups:
-    """The members (M,) of each of G groups, from ``group`` (M,) int."""
+    """The members (M,) of each of G groups, from ``group`` (M,) int32."""
 
     def __init__(self, group: Tensor, n_groups: int):
         self.group, self.n_groups = group, n_groups
-        self.order = torch.argsort(group, stable=True).to(torch.int32)
-        self.counts = torch.bincount(group, minlength=n_groups).to(torch.int32)
-        self.start = starts(self.counts)
+        self._segments: Segments | None = None
+
+    @property
+    def segments(self) -> Segments:
+        """The members of each group."""
+        if self._segments is None:
+            ordered, order = torch.sort(self.group, stable=True)
+            groups = torch.arange(self.n_groups + 1, dtype=torch.int32, device=ordered.device)
+            start = torch.searchsorted(ordered, groups, out_int32=True)
+            self._segments = Segments(start, self.group, order.to(torch.int32), 32)
+        return self._segments
 
     def members(self):
         """(group, its members) of each group that has any; reads sizes back to the host."""
-        counts = self.counts.tolist()
-        for group, members in enumerate(self.order.split(counts)):
+        counts = self.segments.start.diff().tolist()
+        for group, members in enumerate(self.segments.order.split(counts)):
             if counts[group]:
                 yield group, members
 
-    def reduce(self, values: Tensor) -> Tensor:
-        """Sum over the members of each group: (M, ...) -> (G, ...)."""
-        return gathered_segment_sum(values, self.order, self.start)
+    def one_hot(self, dtype: torch.dtype) -> Tensor:
+        """(M, G), 1 in the column of each member's group."""
+        columns = torch.arange(self.n_groups, dtype=torch.int32, device=self.group.device)
+        return (self.group[:, None] == columns).to(dtype)
 
 
 class TiledGroups(Groups):
@@ -39,34 +51,49 @@ class TiledGroups(Groups):
 
     def __init__(self, group: Tensor, n_groups: int, tile: int):
         super().__init__(group, n_groups)
-        self.tile = tile
-        tiles = (self.counts + tile - 1) // tile
-        self.tile_start = starts(tiles)
-        groups = torch.arange(n_groups, dtype=torch.int32, device=group.device)
-        self.tile_group = torch.repeat_interleave(groups, tiles)
-        skipped = tile * self.tile_start[:-1] - self.start[:-1]
-        sorted_group = group.index_select(0, self.order)
-        slot = torch.arange(len(group), dtype=torch.int32, device=group.device)
-        slot += skipped.index_select(0, sorted_group)
-        self.slot = torch.empty_like(slot)  # of each member
-        self.slot[self.order.long()] = slot
-        n_slots = tile * len(self.tile_group)
-        self.member = torch.full((n_slots,), len(group), dtype=torch.int32, device=group.device)
-        self.member[slot.long()] = self.order
+        self.tile, self.n_tiles = tile, len(group) // tile + n_groups
+        start, order = self.segments.start, self.segments.order
+        tile_start = starts((start.diff() + tile - 1) // tile)
+        slots = torch.arange(self.n_tiles * tile, dtype=torch.int32, device=group.device)
+        tiles = torch.arange(self.n_tiles, dtype=torch.int32, device=group.device)
+        of_tile = torch.searchsorted(tile_start, tiles, right=True, out_int32=True) - 1
+        of_tile = of_tile.clamp(max=n_groups - 1)
+        self.tiles = Segments(tile_start, of_tile, typical=32)
+        skipped = tile * tile_start[:-1] - start[:-1]
+        place = slots.view(-1, tile) - skipped.index_select(0, of_tile)[:, None]
+        empty = place >= start.index_select(0, of_tile + 1)[:, None]
+        members = order.index_select(0, place.clamp(max=max(len(group) - 1, 0)).flatten())
+        self.member = torch.where(empty.flatten(), len(group), members)
+        slot = slots[: len(group)] + skipped.index_select(0, group.index_select(0, order))
+        self.slot = torch.empty_like(slot).scatter(0, order.long(), slot)  # of each member
 
     def gather(self, values: Tensor) -> Tensor:
         """values (M, A) in slots, (tiles, tile, A)."""
-        padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
-        return padded.index_select(0, self.member).view(-1, self.tile, values.shape[1])
+        tiles = permuted(values, self.member, self.slot)
+        return tiles.view(self.n_tiles, self.tile, values.shape[1])
 
     def spread(self, tiles: Tensor) -> Tensor:
         """(tiles, tile, B) back to the members' order, (M, B)."""
-        return tiles.flatten(0, 1).index_select(0, self.slot)
+        return permuted(tiles.flatten(0, 1), self.slot, self.member)
 
-    def weights(self, values: Tensor) -> Tensor:
-        """values (G, ...) of each tile's group, (tiles, ...)."""
-        return values.index_select(0, self.tile_group)
 
-    def reduce_tiles(self, tiles: Tensor) -> Tensor:
-        """Sum over the tiles of each group: (tiles, ...) -> (G, ...)."""
-        return segment_sum(tiles, self.tile_start)
+def permuted(values: Tensor, there: Tensor, back: Tensor) -> Tensor:
+    """values[there], zeros where ``there`` is len(values); its adjoint takes ``back``."""
+    if torch.is_grad_enabled() and values.requires_grad:
+        return _Permuted.apply(values, there, back)
+    padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
+    return padded.index_select(0, there)
+
+
+class _Permuted(torch.autograd.Function):
+    """To any order: the derivative is the permutation back."""
+
+    @staticmethod
+    def forward(ctx, values, there, back):
+        ctx.indices = there, back
+        return permuted(values.detach(), there, back)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        there, back = ctx.indices
+        return permuted(gradient, back, there), None, None

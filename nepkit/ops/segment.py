@@ -1,66 +1,95 @@
-"""Sums over consecutive segments (CSR), without scatter or atomics."""
+"""Sums over consecutive segments (CSR) and their adjoint, without scatter or atomics."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from .policy import kernels_on
 
-def segment_sum(values: Tensor, start: Tensor) -> Tensor:
-    """Sum the rows of ``values`` (M, ...) over each segment ``start[s]:start[s+1]`` -> (S, ...).
 
-    ``start`` (S + 1,) int ascends from 0 to M. The order of the sum is fixed.
+@dataclass(frozen=True, eq=False, slots=True)
+class Segments:
+    """Which of M values belong to which of S segments.
+
+    The values of segment s are ``order[start[s]:start[s+1]]``, or just that range where ``order``
+    is None. A value whose place lies beyond ``start[S]`` is in no sum.
     """
-    order = torch.arange(len(values), dtype=start.dtype, device=values.device)
-    return gathered_segment_sum(values, order, start)
+
+    start: Tensor  # (S + 1,) int32, ascending from 0
+    owner: Tensor  # (M,) int32, the segment of each value
+    order: Tensor | None = None  # (P,) int32
+    typical: int = 4  # values of a segment, for the shape of a kernel; the sum's order follows it
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of the values (M, ...) of each segment -> (S, ...). The order of the sum is fixed."""
+        if torch.is_grad_enabled() and values.requires_grad:
+            return _Sum.apply(values, self)
+        flat = values.reshape(len(values), math.prod(values.shape[1:])).contiguous()
+        sums = segment_sum(flat, self.order, self.start, self.typical)
+        return sums.view(len(self.start) - 1, *values.shape[1:])
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give each member the value of its segment, (S, ...) -> (M, ...): the adjoint of sum."""
+        if torch.is_grad_enabled() and values.requires_grad:
+            return _Spread.apply(values, self)
+        return values.index_select(0, self.owner)
 
 
-def gathered_segment_sum(
-    values: Tensor, index: Tensor, start: Tensor, weights: Tensor | None = None
-) -> Tensor:
-    """Sum ``weights[p] * values[index[p]]`` over each segment of p -> (S, ...).
-
-    ``values`` (M, ...), ``index`` (P,) and ``start`` (S + 1,) of one integer type, ``weights``
-    (P,) of the type of ``values``. This is a sparse matrix in CSR form times ``values``; torch's
-    embedding_bag is its best implementation on CPUs and deterministic everywhere.
-    """
-    shape = (len(start) - 1, *values.shape[1:])
-    if len(index) == 0 or values.numel() == 0:
-        return values.new_zeros(shape)
-    flat = values.reshape(len(values), -1)
-    if torch.is_grad_enabled() and (flat.requires_grad or _needs_grad(weights)):
-        return _DifferentiableSum.apply(flat, index, start, weights).view(shape)
-    return _bag(flat, index, start, weights).view(shape)
-
-
-def _needs_grad(weights: Tensor | None) -> bool:
-    return weights is not None and weights.requires_grad
-
-
-def _bag(flat: Tensor, index: Tensor, start: Tensor, weights: Tensor | None) -> Tensor:
-    return embedding_bag(
-        index, flat, start, mode="sum", per_sample_weights=weights, include_last_offset=True
-    )
-
-
-class _DifferentiableSum(torch.autograd.Function):
-    """The sum for torch's autograd, to any order, which embedding_bag itself is not."""
+class _Sum(torch.autograd.Function):
+    """Each is the other's derivative, so that both can be differentiated to any order."""
 
     @staticmethod
-    def forward(ctx, flat, index, start, weights):
-        ctx.save_for_backward(flat, index, start, weights)
-        return _bag(flat, index, start, weights)
+    def forward(ctx, values, segments):
+        ctx.segments = segments
+        return segments.sum(values.detach())
 
     @staticmethod
     def backward(ctx, gradient):
-        flat, index, start, weights = ctx.saved_tensors
-        segments = torch.arange(len(start) - 1, device=start.device)
-        segments = torch.repeat_interleave(segments, start.diff().long())
-        members = gradient.index_select(0, segments)
-        to_weights = None
-        if weights is not None:
-            to_weights = (members * flat.index_select(0, index)).sum(1)
-            members = members * weights[:, None]
-        to_values = torch.zeros_like(flat).index_add(0, index.long(), members)
-        return to_values, None, None, to_weights
+        return ctx.segments.spread(gradient), None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values, segments):
+        ctx.segments = segments
+        return segments.spread(values.detach())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.segments.sum(gradient), None
+
+
+@torch.library.custom_op(
+    "nepkit::segment_sum",
+    mutates_args=(),
+    schema="(Tensor values, Tensor? order, Tensor start, int typical) -> Tensor",
+)
+def segment_sum(values, order, start, typical):
+    """Sum ``values[order[p]]`` (M, W) over each segment of p -> (S, W); see Segments."""
+    if kernels_on(values.device):
+        from .triton.segment import launch
+
+        return launch(values, order, start, typical)
+    return _plain_segment_sum(values, order, start)
+
+
+@segment_sum.register_fake
+def _(values, order, start, typical):
+    return values.new_empty(start.shape[0] - 1, values.shape[1])
+
+
+def _plain_segment_sum(values: Tensor, order: Tensor | None, start: Tensor) -> Tensor:
+    """A sparse matrix in CSR form times ``values``: embedding_bag is torch's best at it."""
+    if order is None:
+        order = torch.arange(len(values), dtype=start.dtype, device=start.device)
+    if len(order) == 0 or values.numel() == 0:
+        return values.new_zeros(len(start) - 1, values.shape[1])
+    # The last segment would take all that follows it.
+    closed = torch.cat([start, start.new_full((1,), len(order))])
+    sums = embedding_bag(order, values, closed, mode="sum", include_last_offset=True)
+    return sums[:-1]

@@ -6,11 +6,13 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from ..config import NepConfig, Stage
 from ..data.prepared import Prepared
+from ..data.sampler import Sampler
 from ..errors import UserError
 from ..model.conversion import model_from_file, model_to_file
 from ..model.evaluate import Prediction, predict
@@ -23,7 +25,7 @@ from .log import RunLog, Table
 from .loss import regularisation
 from .outputs import Errors, Targets, errors, mean_energy_error, save_potential
 from .report import ReportTable, milli
-from .schedule import Sampler, learning_rate
+from .schedule import learning_rate
 from .signals import Interrupted, StopRequest
 from .step import Step
 
@@ -75,6 +77,7 @@ class Run:
             self.config.stages[0],
             use_virial=use_virial,
             force_mode=self.force_mode,
+            tell=self.log,
         )
         self.loss_out = Table(self.folder.path / "loss.out")
         self.history = Table(self.folder.path / "history.csv", HISTORY)
@@ -97,7 +100,7 @@ class Run:
         sampler = self._sampler()
         if self.done < self.total:
             # What has to be compiled is compiled before the clock of the bar starts.
-            self.step.differentiate(sampler.frames(0).to(self.model.flat.device))
+            self.step.differentiate(sampler.frames(0))
             self.log(self.table.head)
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
         saved = time.monotonic()
@@ -109,6 +112,7 @@ class Run:
                     sampler = self._sampler()
                     self.step.begin_stage(self.config.stages[number])
                 value = self._take_step(sampler.frames(local), local)
+                self.step.prepare(sampler.frames(local + 1))
                 bar.update()
                 save_potential(self.folder, self.config, self.done, lambda: self.judge()[0])
                 reported = self.done % interval == 0 or self.done == self.total
@@ -120,22 +124,22 @@ class Run:
                 if stop.asked:
                     raise Interrupted
 
-    def _take_step(self, frames: torch.Tensor, local: int) -> torch.Tensor:
+    def _take_step(self, frames: np.ndarray, local: int) -> torch.Tensor:
         """One step with ``frames``, step ``local`` of the stage; returns the loss."""
-        structures = self.sets[0].prepared.structures
         rate = learning_rate(local, self.step.stage)
-        value = self.step(frames.to(structures.device), rate, self.done).value
+        value = self.step(frames, rate, self.done)
         self.done += 1
         # Reading the flag waits for the device, so that a GPU is asked only now and then.
-        if structures.device.type == "cpu" or self.done % self.config.output_interval == 0:
+        if value.device.type == "cpu" or self.done % self.config.output_interval == 0:
             self._check_finite(frames)
         return value
 
     def _sampler(self) -> Sampler:
         batch = self.config.stages[self.number].batch
-        return Sampler(len(self.sets[0].prepared), batch, self.config.seed, self.number)
+        pairs = self.sets[0].prepared.structures.counts[:, 2:].sum(1)
+        return Sampler(pairs.astype(float), batch, self.config.seed, self.number)
 
-    def _check_finite(self, frames: torch.Tensor):
+    def _check_finite(self, frames: np.ndarray):
         if self.step.unusable >= UNUSABLE_STEPS:
             labels = [self.sets[0].prepared.frames[k] for k in frames.tolist()]
             places = ", ".join(str(frame.index) for frame in labels[:20])
@@ -176,7 +180,7 @@ class Run:
         self.loss_out.add(
             " ".join([f"{self.done}", *(f"{x:.10g}" for x in (total, l1, l2, *numbers))])
         )
-        rate = self.step.optimizer.param_groups[0]["lr"]
+        rate = float(self.step.optimizer.param_groups[0]["lr"])
         start = f"{self.done},{self.number + 1},{self.seconds():.1f},{rate:.6g},{batch_loss:.8g}"
         self.history.add(",".join([start, *(f"{x:.8g}" for x in numbers)]))
         judged = found.get("test", found["train"])

@@ -8,12 +8,34 @@ squares, ``rmse`` (GPUMD's own) their square roots.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..config import Stage
-from ..data.batch import Batch
+from ..data.batch import Selection
+
+
+class Rules(NamedTuple):
+    """What a stage says of the loss, as numbers on the device: they may change between stages."""
+
+    form: str  # mse or rmse
+    factors: Tensor  # (3,) lambda_e, lambda_f, lambda_v
+    virial: Tensor  # (6,) weights of the components
+    types: Tensor  # (T,) weights of the forces on an element
+    force_delta: Tensor  # () eV/Å
+
+
+def rules_of(stage: Stage, n_types: int, like: Tensor) -> Rules:
+    """The rules of ``stage`` for a model with ``n_types`` elements."""
+    return Rules(
+        stage.loss_form,
+        like.new_tensor([stage.lambda_e, stage.lambda_f, stage.lambda_v]),
+        like.new_tensor([1.0] * 3 + [stage.lambda_shear**2] * 3),
+        like.new_tensor(stage.type_weight or [1.0] * n_types).square(),
+        like.new_tensor(stage.force_delta),
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,56 +50,78 @@ class LossResult:
 
 
 def loss(
-    batch: Batch, stage: Stage, energy: Tensor, forces: Tensor, virial: Tensor | None
+    batch: Selection,
+    rules: Rules,
+    energy: Tensor,
+    forces: Tensor,
+    virial: Tensor | None,
+    totals: Tensor | None = None,
 ) -> LossResult:
     """The loss of predicted energies (B,), forces (N, 3) and virials (B, 6) against the targets.
 
     Means run over the energies, force components and virial components that have labels.
+    ``totals``: ``sums`` over a larger batch that this is a part of; the derivatives are those of
+    its loss, and so are the value and the terms.
     """
+    if totals is None:
+        totals = sums(batch, rules, energy, forces, virial)
+    terms = totals[:3] / totals[3:].clamp_min(1.0)
+    slopes = 2.0 * rules.factors / totals[3:].clamp_min(1.0)
+    if rules.form == "rmse":
+        roots = terms.sqrt()
+        value = (rules.factors * roots).sum()
+        # d sqrt(x) = dx / (2 sqrt(x)); at x = 0 every error is 0 and so is the derivative.
+        slopes = slopes / (2.0 * roots.clamp_min(torch.finfo(roots.dtype).tiny))
+    else:
+        value = (rules.factors * terms).sum()
+    derivatives = [
+        slope * (weight * error)
+        for slope, (error, weight) in zip(slopes, _errors(batch, rules, energy, forces, virial))
+    ]
+    return LossResult(value, terms, *derivatives, *([None] if virial is None else []))
+
+
+def sums(
+    batch: Selection, rules: Rules, energy: Tensor, forces: Tensor, virial: Tensor | None
+) -> Tensor:
+    """Weighted squares of the errors and numbers of labels, each of energies, forces, virials (6,).
+
+    Sums of parts of a batch add up to those of the batch.
+    """
+    squares = [
+        (weight * error * error).sum()
+        for error, weight in _errors(batch, rules, energy, forces, virial)
+    ]
     tables = batch.tables
-    errors = [energy - tables["energy"], forces - tables["forces"]]
-    weights = [tables["energy_weight"], _force_weights(batch, stage)[:, None].expand(-1, 3)]
-    counts = [_count(tables["energy_weight"]), 3 * _count(tables["force_weight"])]
-    factors = [stage.lambda_e, stage.lambda_f]
-    if virial is not None:
-        errors.append(virial - tables["virial"])
-        shear = virial.new_tensor([1.0] * 3 + [stage.lambda_shear**2] * 3)
-        weights.append(tables["virial_weight"][:, None] * shear)
-        counts.append(6 * _count(tables["virial_weight"]))
-        factors.append(stage.lambda_v)
-    value, terms, derivatives = 0.0, [], []
-    for error, weight, count, factor in zip(errors, weights, counts, factors):
-        weighted = weight * error
-        mean_square = (weighted * error).sum() / count
-        slope = factor / count * 2.0
-        if stage.loss_form == "rmse":
-            root = mean_square.sqrt()
-            value = value + factor * root
-            # d sqrt(x) = dx / (2 sqrt(x)); at x = 0 every error is 0 and so is the derivative.
-            slope = slope / (2.0 * root.clamp_min(torch.finfo(root.dtype).tiny))
-        else:
-            value = value + factor * mean_square
-        terms.append(mean_square)
-        derivatives.append(slope * weighted)
+    counts = [_count(tables["energy_weight"]), 3.0 * _count(tables["force_weight"])]
     if virial is None:
-        terms.append(torch.zeros_like(terms[0]))
-        derivatives.append(None)
-    return LossResult(value, torch.stack(terms), *derivatives)
+        none = torch.zeros_like(squares[0])
+        return torch.stack([*squares, none, *counts, none])
+    return torch.stack([*squares, *counts, 6.0 * _count(tables["virial_weight"])])
 
 
 def _count(weights: Tensor) -> Tensor:
-    """Labels with a weight, at least 1."""
-    return (weights > 0).sum(dtype=weights.dtype).clamp_min(1)
+    """Labels with a weight."""
+    return (weights > 0).sum(dtype=weights.dtype)
 
 
-def _force_weights(batch: Batch, stage: Stage) -> Tensor:
-    weights = batch.tables["force_weight"]
-    if stage.type_weight:
-        by_type = weights.new_tensor(stage.type_weight).square()
-        weights = weights * by_type.index_select(0, batch.types)
-    if stage.force_delta > 0:
-        weights = weights * (stage.force_delta / (stage.force_delta + batch.tables["force_norm"]))
-    return weights
+def _errors(
+    batch: Selection, rules: Rules, energy: Tensor, forces: Tensor, virial: Tensor | None
+) -> list[tuple[Tensor, Tensor]]:
+    """Errors and weights of energies, forces and virials."""
+    tables = batch.tables
+    weights = tables["force_weight"] * rules.types.index_select(0, batch.types)
+    delta = rules.force_delta
+    # Without force_delta 0 / 0 where a force is 0.
+    damping = torch.where(delta > 0, delta / (delta + tables["force_norm"]), 1.0)
+    found = [
+        (energy - tables["energy"], tables["energy_weight"]),
+        (forces - tables["forces"], (weights * damping)[:, None]),
+    ]
+    if virial is not None:
+        weight = tables["virial_weight"][:, None] * rules.virial
+        found.append((virial - tables["virial"], weight))
+    return found
 
 
 def regularisation(flat: Tensor, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:

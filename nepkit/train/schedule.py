@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from dataclasses import replace
 
 from ..config import NepConfig, Stage
+from ..data.sampler import batches_per_epoch
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
@@ -52,11 +50,6 @@ def default_batch(n_frames: int, n_atoms: int) -> int:
     return max(1, min(wanted, max(n_frames // 5, 1)))
 
 
-def batches_per_epoch(n_frames: int, batch: int) -> int:
-    """Batches that hold every frame once; their sizes differ by one frame at most."""
-    return max(1, math.ceil(n_frames / batch))
-
-
 def learning_rate(step: int, stage: Stage) -> float:
     """Rate of ``step`` (from 0) of a stage: linear warm-up, then a cosine from start to stop."""
     start, stop = stage.learning_rate
@@ -65,27 +58,3 @@ def learning_rate(step: int, stage: Stage) -> float:
     span = max(stage.generation - stage.warmup, 1)
     progress = min((step - stage.warmup) / span, 1.0)
     return stop + 0.5 * (start - stop) * (1.0 + math.cos(math.pi * progress))
-
-
-@dataclass
-class Sampler:
-    """The frames of each step of a stage: every epoch a new order, from the seed and the epoch."""
-
-    n_frames: int
-    batch: int
-    seed: int
-    stage: int
-    _epoch: int = -1
-
-    def frames(self, step: int) -> Tensor:
-        """Frames (B,) int64 of ``step`` (from 0) of the stage."""
-        n_batches = batches_per_epoch(self.n_frames, self.batch)
-        epoch, place = divmod(step, n_batches)
-        if epoch != self._epoch:
-            generator = torch.Generator()
-            mixed = (self.seed * 1_000_003 + self.stage) * 1_000_003 + epoch
-            generator.manual_seed(mixed % 2**63)
-            self._order = torch.randperm(self.n_frames, generator=generator)
-            self._epoch = epoch
-        first, last = (self.n_frames * k // n_batches for k in (place, place + 1))
-        return self._order[first:last]

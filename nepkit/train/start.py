@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,20 +15,18 @@ from ..data.prepared import Prepared, prepare
 from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
 from ..model.conversion import trained_settings
-from ..model.evaluator import compiling, keep_constants
+from ..model.evaluator import compiling
 from ..model.nep_txt import read_nep_txt
-from ..ops.geometry import table_bytes
 from .folder import OutputFolder
 from .initial import new_model
 from .log import RunLog
 from .loop import DataSet, Run
 from .outputs import Targets
+from .residence import settle
 from .targets import attach_targets, fixed_energies, reference_energies, zbl_of
 
 # Most neighbours that GPUMD's MD takes.
 GPUMD_NEIGHBORS = 819
-# Part of the memory that constants of the structures may fill.
-TABLE_PART = 0.25
 COMPRESSED = ("", ".gz", ".xz")
 
 
@@ -106,12 +103,13 @@ def new_run(
         q_scaler = imported_q_scaler(setup.run_dir / "nep.txt", config.model)
     prepared = {
         name: prepare(
-            members, settings, device=device, dtype=dtype, progress=f"neighbours of {name}"
+            members, settings, device="cpu", dtype=dtype, progress=f"neighbours of {name}"
         )
         for name, members in frames.items()
     }
-    element_energy = _attach(prepared, settings, setup.force_mode == "analytic", log)
+    element_energy = _attach(prepared, settings, log)
     largest = _largest_neighborhoods(prepared, log)
+    settle(list(prepared.values()), settings, device, setup.force_mode == "analytic", log)
     if setup.force_mode == "analytic" and compiling(device):
         log("compiling the CPU kernels for a model of this size, once: some 20 s")
     model = new_model(settings, list(prepared.values()), config.seed, device=device, dtype=dtype)
@@ -133,10 +131,8 @@ def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
         log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
 
 
-def _attach(
-    prepared: dict[str, Prepared], settings: ModelSettings, tables: bool, log: RunLog
-) -> np.ndarray:
-    """Targets of all frames, and constants where there is room; returns the elements' energies."""
+def _attach(prepared: dict[str, Prepared], settings: ModelSettings, log: RunLog) -> np.ndarray:
+    """Targets of all frames; returns the elements' energies."""
     zbl = {name: zbl_of(data, settings) for name, data in prepared.items()}
     element_energy = reference_energies(prepared["train"], zbl["train"], settings)
     for name, data in prepared.items():
@@ -146,17 +142,7 @@ def _attach(
         for line in told(close_contacts(data.frames, data.neighbors)) + told(findings):
             log(line)
         attach_targets(data, zbl[name], element_energy)
-        if tables and table_bytes(data.structures, settings) < _table_limit():
-            keep_constants(data.structures, settings)
     return element_energy
-
-
-def _table_limit() -> float:
-    """Bytes that constants of the structures may take: a share of the machine's memory."""
-    try:
-        return TABLE_PART * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError):  # Windows
-        return 2e9
 
 
 def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[int, int]:

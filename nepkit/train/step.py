@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..config import Stage
-from ..data.batch import Structures
+from ..data.batch import Batch, Structures
+from ..data.feed import Resident, Streamed
+from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
-from ..model.nep import Evaluation, Nep
-from ..model.rows import RowEvaluation
-from ..ops.segment import segment_sum
-from .loss import LossResult, loss, regularisation
+from ..model.nep import Nep
+from ..ops.policy import on_reference_path
+from ..ops.tables import with_tables
+from .graph import StepGraphs
+from .loss import LossResult, regularisation, rules_of
+from .objective import analytic, autograd, error_sums, gradient_of
 
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+FORCE_MODES = {"analytic": analytic, "autograd": autograd}
 
 
 class Step:
     """Updates a model's parameters and their running average, batch by batch.
 
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
-    autograd, where torch differentiates the energy and then the loss.
+    autograd, where torch differentiates the energy and then the loss. ``tell`` takes a line for
+    the log.
+
+    On a GPU the function from batch to gradient is compiled, and the whole step is one graph.
     """
 
     def __init__(
@@ -33,87 +42,125 @@ class Step:
         *,
         use_virial: bool,
         force_mode: str = "analytic",
+        tell: Callable[[str], None] = lambda line: None,
     ):
-        self.model, self.use_virial = model, use_virial
+        self.model, self.structures, self.use_virial = model, structures, use_virial
         self.evaluate = Evaluator(model, structures)
-        self.differentiate = {"analytic": self._analytic, "autograd": self._autograd}[force_mode]
+        self.fused = force_mode == "analytic" and self.evaluate.fused
+        self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
         # Steps without a finite gradient: in a row until now, and all.
         self.unusable = torch.zeros((), device=model.flat.device)
         self.skipped = torch.zeros((), device=model.flat.device)
+        self.value = torch.zeros_like(model.flat[0])  # loss of the last batch
+        device, self.graphs, self.contract = model.flat.device, None, None
+        # Learning rate and weight of the new parameters in the average.
+        self.scalars = torch.zeros(2, device=device)
+        self.sums = error_sums
+        if device.type == "cuda" and not on_reference_path():
+            self.contract = compiled_contract(model)
+            self.function, self.sums = Compiled(self.function), Compiled(error_sums)
+            resident = structures.device.type == "cuda"
+            feed = Resident(structures) if resident else Streamed(structures, device)
+            self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
         self.begin_stage(stage)
 
     def begin_stage(self, stage: Stage):
         """Go on with the rules of ``stage`` and a new optimizer; biases never decay."""
         self.stage = stage
+        self.rules = rules_of(stage, len(self.model.settings.elements), self.model.flat)
         groups = []
         for part, decay in zip(self.model.weights_and_biases(), (stage.weight_decay, 0.0)):
             stretch = self.model.flat[part].detach()
             stretch.grad = self.gradient[part]
             groups.append({"params": [stretch], "weight_decay": decay})
-        self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=stage.learning_rate[0], fused=True)
+        on_gpu = self.graphs is not None
+        rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
+        self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)
+        if on_gpu:
+            self.graphs.forget()
+            # A step that is not taken makes the optimizer's state, which graphs change in place.
+            self.optimizer.found_inf = torch.ones_like(self.unusable)
+            self.optimizer.step()
 
-    def __call__(self, frames: Tensor, rate: float, age: int) -> LossResult:
+    def prepare(self, frames: np.ndarray):
+        """Tell which frames (B,) the next step takes: they may have to be sent."""
+        if self.graphs is not None:
+            self.graphs.prepare(frames)
+
+    def __call__(self, frames: np.ndarray, rate: float, age: int) -> Tensor:
         """Take a step on ``frames`` (B,) with learning rate ``rate``; ``age`` counts steps from 0.
 
-        A step whose gradient is not finite changes nothing but the two counters. Nothing is read
-        back to the host: the fused optimizer takes clipping and the finite flag from the device.
+        Returns the loss (). A step whose gradient is not finite changes nothing but the two
+        counters. Nothing is read back to the host: the fused optimizer takes clipping and the
+        finite flag from the device.
         """
-        with self.evaluate.threads():
-            result = self.differentiate(frames)
-            self._update(rate, age)
-        return result
-
-    def _update(self, rate: float, age: int):
-        norm = self.gradient.norm()
-        finite = torch.isfinite(norm)
-        self.unusable = torch.where(finite, 0.0, self.unusable + 1.0)
-        self.skipped = self.skipped + (~finite)
-        self.optimizer.found_inf = (~finite).float()
-        self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
         # Early on the average forgets the start faster.
         decay = min(self.stage.ema, (1.0 + age) / (10.0 + age))
-        self.average.lerp_(self.model.flat, 1.0 - decay)
+        if self.graphs is not None:
+            scalars = torch.tensor([rate, 1.0 - decay], pin_memory=True)
+            self.scalars.copy_(scalars, non_blocking=True)
+            self.graphs(frames)
+            return self.value
+        with self.evaluate.threads():
+            result = self.differentiate(frames)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self._update(1.0 - decay)
+        return result.value
 
-    def _analytic(self, frames: Tensor) -> LossResult:
-        """The loss of ``frames``; its gradient goes to ``self.gradient``."""
-        evaluation = self.evaluate(frames)
-        forces, virials = evaluation.forces_and_virials()
-        result = self._loss(evaluation, forces, virials)
-        atom_energy = result.energy.index_select(0, evaluation.batch.atom_frame)
-        parts = evaluation.gradient(atom_energy, result.forces, result.virial)
-        torch.cat([parts[name].flatten() for name in self.model.shapes], out=self.gradient)
+    def differentiate(self, frames: np.ndarray) -> LossResult:
+        """The loss of ``frames`` (B,); its gradient goes to ``self.gradient``."""
+        members = torch.as_tensor(frames, device=self.structures.device)
+        if not self.fused:
+            return self._differentiate([self.structures.batch(members)])
+        result, parts = gradient_of(self.evaluate(members), self.rules, self.use_virial)
+        torch.cat(parts, out=self.gradient)
         self._regularise()
         return result
 
-    def _autograd(self, frames: Tensor) -> LossResult:
-        """The same by torch's double backward through the pair vectors."""
-        batch = self.evaluate.structures.batch(frames)
-        vectors = batch.vectors.detach().requires_grad_()
-        flat = self.model.flat.detach().requires_grad_()
-        evaluation = RowEvaluation(self.model, replace(batch, vectors=vectors), flat)
-        energy = evaluation.atom_energies.sum()
-        pair_forces = torch.autograd.grad(
-            energy, vectors, create_graph=True, materialize_grads=True
-        )[0].to(flat.dtype)
-        geometry = evaluation.geometry
-        result = self._loss(evaluation, geometry.forces(pair_forces), geometry.virials(pair_forces))
-        self.gradient.copy_(torch.autograd.grad(result.value, flat)[0])
-        self._regularise()
-        return replace(result, value=result.value.detach())
+    def _advance(self, batches: list[Batch]):
+        self.value.copy_(self._differentiate(batches).value)
+        self._update(self.scalars[1].to(self.average.dtype))
 
-    def _loss(self, evaluation: Evaluation, forces: Tensor, virials: Tensor) -> LossResult:
-        batch = evaluation.batch
-        energy = segment_sum(evaluation.atom_energies, batch.atom_start)
-        return loss(batch, self.stage, energy, forces, virials if self.use_virial else None)
+    def _differentiate(self, batches: list[Batch]) -> LossResult:
+        """The same of a batch in parts, whose gradients add up to that of the whole."""
+        if self.force_mode == "analytic":
+            # Outside what is compiled, so that kept tables and these are equal bit by bit.
+            settings, dtype = self.model.settings, self.gradient.dtype
+            batches = [with_tables(batch, settings, dtype) for batch in batches]
+        flat, common, totals = self.model.flat, (self.rules, self.use_virial, self.contract), None
+        if len(batches) > 1:
+            parts = [self.sums(self.model, batch, flat, *common) for batch in batches]
+            totals = sum(parts[1:], parts[0])
+        for number, batch in enumerate(batches):
+            result, gradient = self.function(self.model, batch, flat, *common, totals)
+            if number == 0:
+                self.gradient.copy_(gradient)
+            else:
+                self.gradient += gradient
+        self._regularise()
+        return result
+
+    def _update(self, weight: float | Tensor):
+        norm = self.gradient.norm()
+        finite = torch.isfinite(norm)
+        self.unusable.copy_(torch.where(finite, 0.0, self.unusable + 1.0))
+        self.skipped += ~finite
+        self.optimizer.found_inf = (~finite).float()
+        self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
+        self.optimizer.step()
+        self.average.lerp_(self.model.flat, weight)
 
     def _regularise(self):
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
             self.gradient += regularisation(self.model.flat, self.stage)[2]
+
+    def _changing(self) -> list[Tensor]:
+        """The tensors that a step changes."""
+        kept = [values for state in self.optimizer.state.values() for values in state.values()]
+        return [self.model.flat, self.average, self.unusable, self.skipped, self.value, *kept]
 
     def state(self) -> dict:
         """All that a later run needs to go on bit by bit."""
@@ -126,8 +173,8 @@ class Step:
 
     def load_state(self, state: dict):
         """Take up what ``state`` gave; the stage must be the same."""
-        self.average.copy_(state["average"])
-        self.unusable, self.skipped = state["unusable"], state["skipped"]
+        for name in ("average", "unusable", "skipped"):
+            getattr(self, name).copy_(state[name])
         # The rules are those of the stage: nep.in may have changed them since.
         rules = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})

@@ -68,23 +68,19 @@ def pair_data(
 ) -> PairData:
     """The kernels' view of ``batch`` with its ``pair_tables``."""
 
-    def coded(first: Tensor, second: Tensor) -> Tensor:
-        half = torch.arange(len(first), dtype=torch.int32)
-        code = torch.empty(2 * len(first), dtype=torch.int32)
-        code[first.long()] = half
-        code[second.long()] = ~half
-        return code
+    def coded(order: Tensor) -> Tensor:
+        return torch.where(order % 2 == 0, order // 2, ~(order // 2))
 
+    place = torch.argsort(batch.radial_order).to(torch.int32)
     like = tables["unit"]
     n_rows, n_angular = len(batch.row_center), settings.basis_size[1] + 1
     found = {
         "row_start": batch.row_start,
         "group": group_of_pair_type.index_select(0, batch.row_pair_type),
         "radial_start": batch.radial_start, "angular_start": batch.angular_start,
-        "radial_code": coded(batch.first, batch.second),
-        "angular_code": coded(batch.angular_first, batch.angular_second),
+        "radial_code": coded(batch.radial_order), "angular_code": coded(batch.angular_order),
         "center": batch.center, "neighbor": batch.neighbor,
-        "first": batch.first, "second": batch.second, "angular_half": batch.angular,
+        "first": place[0::2], "second": place[1::2], "angular_half": batch.angular,
         "radial_density": like.new_empty(n_rows, settings.basis_size[0] + 1),
         "angular_density": like.new_empty(n_rows, n_angular * tables["harmonics"].shape[2]),
         **_invariant_arrays(settings, like),
@@ -152,7 +148,7 @@ def placed(selection: Selection, atoms: Tensor, rows: Tensor, halves: Tensor) ->
     half_shift, half_counts = shifts(halves)
     n_rows = int(row_counts.sum())
     return Place(
-        selection.atom_index.numpy(), selection.atom_frame.numpy(), shifts(atoms)[0],
+        selection.atom_index.long().numpy(), selection.atom_frame.numpy(), shifts(atoms)[0],
         2 * half_shift, row_shift, np.append(0, np.cumsum(half_counts)),
         np.arange(n_rows) - np.repeat(row_shift, row_counts),
     )  # fmt: skip

@@ -1,0 +1,70 @@
+"""Functions of a model and a batch under torch's compiler, once for batches of all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+
+import torch
+from torch import Tensor
+
+from ..config import ModelSettings
+from ..data.batch import Batch
+from ..data.feed import tensors
+from ..ops.policy import Contract, contraction_policy
+from .nep import Nep
+from .rows import RowEvaluation
+
+
+class Compiled:
+    """``function(model, batch, ...)`` under Inductor, or as it is where that cannot be had.
+
+    ``function`` takes tensors and constants and returns tensors; no gradients are recorded. It
+    runs as it is until ``start``, and after the first call has shown that nothing compiles here:
+    then ``failure`` says why.
+    """
+
+    def __init__(self, function: Callable):
+        # torch keeps what it compiled with the code, and not too much of it: a copy has room.
+        code = function.__code__.replace()
+        copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+        self.function, self.failure, self.proven = function, "", False
+        self._compiled = torch.compile(copy, fullgraph=True)
+
+    def __call__(self, model: Nep, batch: Batch, *others):
+        with torch.no_grad():
+            if self.failure:
+                return self.function(model, batch, *others)
+            for tensor in tensors(batch):
+                torch._dynamo.maybe_mark_dynamic(tensor, 0)
+            try:
+                result = self._compiled(model, batch, *others)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                if self.proven:
+                    raise
+                self.failure = next(iter(str(error).splitlines()), type(error).__name__)
+                return self.function(model, batch, *others)
+            self.proven = True
+            return result
+
+
+def outputs(
+    model: Nep, batch: Batch, flat: Tensor, contract: Contract
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Atom energies (N,) eV, forces (N, 3) eV/Å, virials (B, 6) eV and descriptors (N, D)."""
+    evaluation = RowEvaluation(model, batch, flat, contract)
+    return evaluation.atom_energies, *evaluation.forces_and_virials(), evaluation.q
+
+
+@cache
+def compiled_outputs(settings: ModelSettings) -> Compiled:
+    """``outputs``, compiled for models with ``settings``."""
+    return Compiled(outputs)
+
+
+def compiled_contract(model: Nep) -> Contract:
+    """How rows meet coefficients in compiled functions of ``model``."""
+    return contraction_policy(model.flat.device.type, True, len(model.settings.elements))

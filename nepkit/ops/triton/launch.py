@@ -1,0 +1,39 @@
+"""Launch values of the kernels: one table by architecture, with a default that launches anywhere."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+
+DEFAULT = {
+    "radial_forces": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
+    "angular_forces": {"num_warps": 1},
+    "atom_sums": {"ATOMS": 4, "PLACES": 32, "num_warps": 4},
+    "radial_tangents": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
+    "angular_tangents": {"num_warps": 1},
+}
+# By the name that torch gives: gfx90a, gfx942, ... or sm_90.
+TABLE: dict[str, dict[str, dict[str, int]]] = {}
+
+
+@cache
+def architecture() -> str:
+    """The GPU at hand, as TABLE names it; nothing without one."""
+    if not torch.cuda.is_available():
+        return ""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if torch.version.hip:
+        return properties.gcnArchName.split(":")[0]
+    return f"sm_{properties.major}{properties.minor}"
+
+
+def options(kernel: str) -> dict[str, int]:
+    """Block sizes and warps of ``kernel`` on the GPU at hand."""
+    return TABLE.get(architecture(), {}).get(kernel, DEFAULT[kernel])
+
+
+def padded(size: int) -> int:
+    """A power of two that holds ``size``."""
+    return triton.next_power_of_2(size)

@@ -1,0 +1,126 @@
+"""Whole training steps as captured graphs, one for each rung of batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.feed import Resident, Streamed
+
+# Graphs kept; batches of further sizes run step by step.
+MOST_GRAPHS = 128
+# Steps that a graph must repeat bit by bit where graphs are not to be trusted.
+CHECKED_STEPS = 3
+
+
+class StepGraphs:
+    """Runs ``advance(batches)``, a step from batches to new parameters, as a graph a rung.
+
+    ``state``: the tensors that a step changes. Nothing is read back to the host.
+    """
+
+    def __init__(
+        self,
+        feed: Resident | Streamed,
+        advance: Callable[[list], None],
+        warm_up: Callable[[list], None],
+        state: Callable[[], list[Tensor]],
+        tell: Callable[[str], None],
+    ):
+        self.feed, self.advance, self.warm_up, self.state = feed, advance, warm_up, state
+        self.tell = tell
+        # On ROCm a graph has to show first that it repeats what direct steps do.
+        self.trusted: bool | None = None if torch.version.hip else True
+        self.parts = 1  # that a batch is split into
+        self.forget()
+
+    def forget(self):
+        """Drop all graphs: what they have captured has changed."""
+        self.graphs: dict[tuple, tuple[torch.cuda.CUDAGraph | None, list]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def prepare(self, frames: np.ndarray):
+        """Tell which frames (B,) come next."""
+        self.feed.prepare(self._split(frames))
+
+    def __call__(self, frames: np.ndarray):
+        """One step on ``frames`` (B,); a batch that does not fit is split."""
+        while True:
+            try:
+                return self._run(self._split(frames))
+            except torch.OutOfMemoryError:
+                if self.parts >= len(frames):
+                    raise
+                self._split_further(frames)
+
+    def _split(self, frames: np.ndarray) -> list[np.ndarray]:
+        return np.array_split(frames, min(self.parts, len(frames)))
+
+    def _split_further(self, frames: np.ndarray):
+        self.parts *= 2
+        self.forget()
+        torch.cuda.empty_cache()
+        self.tell(
+            f"a batch of {len(frames)} frames does not fit into the GPU's memory: its gradient is "
+            f"summed over {self.parts} parts"
+        )
+
+    def _run(self, parts: list[np.ndarray]):
+        inputs = self.feed.inputs(parts)
+        sizes = [self.feed.ladder.sizes(part) for part in parts]
+        key = tuple(sizes)
+        if key not in self.graphs:
+            self.graphs[key] = self._captured(inputs, sizes)
+        graph, static = self.graphs[key]
+        _copy(static, inputs)
+        if graph is None:
+            self.advance(self._batches(static, sizes))
+        else:
+            graph.replay()
+
+    def _batches(self, static: list, sizes: list) -> list:
+        return [self.feed.batch(tensors, size) for tensors, size in zip(static, sizes)]
+
+    def _captured(self, inputs: list, sizes: list) -> tuple[torch.cuda.CUDAGraph | None, list]:
+        device = self.state()[0].device
+        static = [[torch.empty_like(t, device=device) for t in tensors] for tensors in inputs]
+        _copy(static, inputs)
+        # Everything is compiled and tuned before the capture, on a stream of its own, as torch
+        # asks for.
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            self.warm_up(self._batches(static, sizes))
+        torch.cuda.current_stream(device).wait_stream(stream)
+        if len(self.graphs) >= MOST_GRAPHS or self.trusted is False:
+            return None, static
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            self.advance(self._batches(static, sizes))
+        if self.trusted is None:
+            self.trusted = self._repeats(graph, lambda: self.advance(self._batches(static, sizes)))
+            if not self.trusted:
+                self.tell("graphs of whole steps are not to be relied on here: steps run one by one")
+                return None, static
+        return graph, static
+
+    def _repeats(self, graph: torch.cuda.CUDAGraph, directly: Callable[[], None]) -> bool:
+        """Whether a few replays of ``graph`` give what the same steps give when run directly."""
+        before = [tensor.clone() for tensor in self.state()]
+        found = []
+        for step in (graph.replay, directly):
+            for _ in range(CHECKED_STEPS):
+                step()
+            found.append([tensor.clone() for tensor in self.state()])
+            for tensor, old in zip(self.state(), before):
+                tensor.copy_(old)
+        return all(map(torch.equal, *found))
+
+
+def _copy(static: list[list[Tensor]], inputs: list[list[Tensor]]):
+    for there, here in zip(static, inputs):
+        for target, source in zip(there, here):
+            target.copy_(source, non_blocking=True)

@@ -1,0 +1,84 @@
+"""The loss of a batch and its gradient to the parameters: functions that can be compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..data.batch import Batch
+from ..model.nep import Evaluation, Nep
+from ..model.rows import RowEvaluation
+from ..ops.policy import Contract
+from ..ops.tables import PAIR_TABLES
+from .loss import LossResult, Rules, loss, sums
+
+
+def gradient_of(
+    evaluation: Evaluation, rules: Rules, use_virial: bool, totals: Tensor | None = None
+) -> tuple[LossResult, list[Tensor]]:
+    """The loss of an evaluation, and its gradient in pieces that make up the flat tensor."""
+    energy, forces, virials = predicted(evaluation, use_virial)
+    result = loss(evaluation.batch, rules, energy, forces, virials, totals)
+    to_atoms = evaluation.frames.spread(result.energy)
+    parts = evaluation.gradient(to_atoms, result.forces, result.virial)
+    return result, [parts[name].flatten() for name in evaluation.model.shapes]
+
+
+def predicted(evaluation: Evaluation, use_virial: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Energies (B,), forces (N, 3) and, where they count, virials (B, 6)."""
+    forces, virials = evaluation.forces_and_virials()
+    energy = evaluation.frames.sum(evaluation.atom_energies)
+    return energy, forces, virials if use_virial else None
+
+
+def analytic(
+    model: Nep,
+    batch: Batch,
+    flat: Tensor,
+    rules: Rules,
+    use_virial: bool,
+    contract: Contract | None = None,
+    totals: Tensor | None = None,
+) -> tuple[LossResult, Tensor]:
+    """The loss with the parameters ``flat`` (n_parameters,) and its gradient (n_parameters,).
+
+    ``totals``: see loss; of the larger batch that this one is a part of.
+    """
+    evaluation = RowEvaluation(model, batch, flat, contract)
+    result, parts = gradient_of(evaluation, rules, use_virial, totals)
+    return result, torch.cat(parts)
+
+
+def error_sums(
+    model: Nep, batch: Batch, flat: Tensor, rules: Rules, use_virial: bool, contract: Contract
+) -> Tensor:
+    """``sums`` of the errors on a batch (6,)."""
+    evaluation = RowEvaluation(model, batch, flat, contract)
+    return sums(batch, rules, *predicted(evaluation, use_virial))
+
+
+def autograd(
+    model: Nep,
+    batch: Batch,
+    flat: Tensor,
+    rules: Rules,
+    use_virial: bool,
+    contract: Contract | None = None,
+    totals: Tensor | None = None,
+) -> tuple[LossResult, Tensor]:
+    """The same as ``analytic`` by torch's double backward through the pair vectors."""
+    vectors = batch.vectors.detach().requires_grad_()
+    tables = {name: values for name, values in batch.tables.items() if name not in PAIR_TABLES}
+    flat = flat.detach().requires_grad_()
+    with torch.enable_grad():
+        evaluation = RowEvaluation(model, replace(batch, vectors=vectors, tables=tables), flat, contract)
+        pair_forces = torch.autograd.grad(
+            evaluation.atom_energies.sum(), vectors, create_graph=True, materialize_grads=True
+        )[0].to(flat.dtype)
+        forces, virials = evaluation.geometry.of_pair_forces(pair_forces)
+        energy = evaluation.frames.sum(evaluation.atom_energies)
+        result = loss(batch, rules, energy, forces, virials if use_virial else None, totals)
+        (gradient,) = torch.autograd.grad(result.value, flat)
+    return replace(result, value=result.value.detach()), gradient

@@ -1,0 +1,76 @@
+"""Where the data of a run live: what fits lies ready on the device, the rest is sent or computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+from ..config import ModelSettings
+from ..data.prepared import Prepared
+from ..model.evaluator import attach_constants, keep_constants
+from ..ops.policy import fused_on
+from ..ops.tables import table_bytes
+
+# Part of the free memory that data may fill: steps need the rest.
+PART = {"cpu": 0.25, "cuda": 0.6}
+_forced: ContextVar[float | None] = ContextVar("nepkit_memory_budget", default=None)
+
+
+@contextmanager
+def memory_budget(n_bytes: float):
+    """Run the block as if data might take so much memory of the device, for tests."""
+    token = _forced.set(n_bytes)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def budget(device: torch.device) -> float:
+    """Bytes of the device's memory that data may take."""
+    if (forced := _forced.get()) is not None:
+        return forced
+    if device.type == "cuda":
+        return PART["cuda"] * torch.cuda.mem_get_info(device)[0]
+    try:
+        return PART["cpu"] * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Windows
+        return 2e9
+
+
+def settle(
+    sets: list[Prepared],
+    settings: ModelSettings,
+    device: torch.device,
+    constants: bool,
+    log: Callable[[str], None],
+):
+    """Move data sets to ``device`` as far as they fit, with the constants of their pairs.
+
+    ``constants``: whether evaluations read them.
+    """
+    room = budget(device)
+    for data in sets:
+        structures = data.structures
+        data_bytes, constant_bytes = structures.bytes(), table_bytes(structures, settings)
+        resident = device.type == "cpu" or data_bytes <= room
+        kept = constants and resident and data_bytes + constant_bytes <= room
+        if device.type == "cuda":
+            _tell(log, len(data), data_bytes, constant_bytes, resident, kept or not constants)
+        if resident:
+            structures.move(device)
+            room -= data_bytes
+        if kept:
+            keep = keep_constants if fused_on(device) else attach_constants
+            keep(structures, settings)
+            room -= constant_bytes
+
+
+def _tell(log, n_frames: int, data_bytes: int, constant_bytes: int, resident: bool, kept: bool):
+    place = "on the GPU" if resident else "in host memory, sent to the GPU batch by batch"
+    constants = "" if kept else f"; {constant_bytes / 1e6:.0f} MB of constants computed each step"
+    log(f"{n_frames} frames: {data_bytes / 1e6:.0f} MB {place}{constants}")
