@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .errors import UserError
-from .keywords import HIGHER_INVARIANTS, KEYWORDS, keywords_of
+from .keywords import EXCLUSIVE, HIGHER_INVARIANTS, KEYWORDS, keywords_of
 from .nep_in import Block, read_blocks, read_flexible_zbl, to_nep_in
 
 __all__ = [
@@ -71,6 +71,7 @@ class Stage:
     generation: int | None = None  # steps
     epoch: int | None = None  # passes over the data, instead of generation
     batch: int | None = None  # frames a step
+    batch_atoms: int | None = None  # atoms a step, instead of batch
     learning_rate: tuple[float, float] = (0.01, 1e-5)  # start, stop
     warmup: int = 100  # steps
     weight_decay: float = 0.0
@@ -110,7 +111,8 @@ def read_nep_in(
 
     ``overrides`` are keywords from the command line or Python, ``{"neuron": 40,
     "cutoff": (6, 5), "learning_rate": "1e-2 1e-5"}``. Each replaces the file's lines of that
-    keyword, in all stages; ``epoch`` and ``generation`` replace each other.
+    keyword, in all stages; ``epoch`` and ``generation`` replace each other, and so do ``batch`` and
+    ``batch_atoms``.
 
     The keywords above the first ``stage`` line are stage 1, and every ``stage`` line begins one
     more, which inherits what the stage before it has. A ``batch`` or ``generation`` that is
@@ -218,11 +220,8 @@ def _stages(blocks: list[Block], count: int) -> tuple[Stage, ...]:
                 )
             whole_line = name in ("learning_rate", "type_weight")
             changes[name] = line.values if whole_line else line.values[0]
-        # Steps and passes exclude each other, also when inherited.
-        if "epoch" in changes:
-            changes["generation"] = None
-        elif "generation" in changes:
-            changes["epoch"] = None
+        # Keywords that exclude each other do so also when inherited.
+        changes |= {EXCLUSIVE[name]: None for name in changes if name in EXCLUSIVE}
         stages.append(replace(stages[-1] if stages else Stage(), **changes))
     return tuple(stages)
 

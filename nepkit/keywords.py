@@ -134,6 +134,7 @@ KEYWORDS = {
     "batch": Keyword(
         "stage", "B [use_full_batch]", (whole(1, auto=True), FLAG), gpumd_default=1000
     ),
+    "batch_atoms": Keyword("stage", "N", (whole(1),)),
     "learning_rate": Keyword("stage", "start stop", (real(above=0, high=1), real(0, 1))),
     "warmup": Keyword("stage", "N", (whole(0, 10**7),)),
     "weight_decay": Keyword("stage", "x", (WEIGHT,)),
@@ -165,8 +166,9 @@ KEYWORDS = {
     "use_typewise_cutoff": Keyword("refused", "", reason=_TYPEWISE),
 }
 ALIASES = {"mode": "model_type"}
-# The length of a stage is said by one of the two; the later one displaces the earlier.
-EXCLUSIVE = {"epoch": "generation", "generation": "epoch"}
+# The length of a stage and its batches are said by one of two; the later one displaces the earlier.
+_PAIRS = (("generation", "epoch"), ("batch", "batch_atoms"))
+EXCLUSIVE = dict(_PAIRS) | {second: first for first, second in _PAIRS}
 
 
 def keywords_of(scope: str) -> list[str]:

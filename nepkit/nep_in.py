@@ -214,12 +214,16 @@ def to_nep_in(config: NepConfig) -> str:
 def _stage_rows(stage: Stage, no_weights: tuple[float, ...]) -> list[tuple]:
     """One row a keyword of a stage, all of them; ``no_weights`` undoes type weights before it."""
     rows = []
-    steps_said = stage.generation is not None or stage.epoch is None
+    # Of two keywords that exclude each other one is written: the second if it alone is said.
+    unsaid = {
+        first if getattr(stage, first) is None and getattr(stage, second) is not None else second
+        for first, second in (("generation", "epoch"), ("batch", "batch_atoms"))
+    }
     for name in keywords_of("stage"):
         value = getattr(stage, name)
         if name == "type_weight":
             value = value or no_weights
-        if value == () or name == ("epoch" if steps_said else "generation"):
+        if value == () or name in unsaid:
             continue
         row = (name, *value) if isinstance(value, tuple) else (name, value)
         # Without the word this number would read as GPUMD's default, not as ours.

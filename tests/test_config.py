@@ -107,6 +107,7 @@ STAGE_LINES = {
     "batch 1000 exact": {"batch": 1000},
     "batch 1000 0 exact": {"batch": 1000},
     "batch 1001 0": {"batch": 1001},
+    "batch_atoms 500": {"batch_atoms": 500},
     "learning_rate 5e-3 1e-6": {"learning_rate": (5e-3, 1e-6)},
     "warmup 0": {"warmup": 0},
     "weight_decay .01": {"weight_decay": 0.01},
@@ -360,6 +361,7 @@ MISTAKES = [
     ("generation 1e5", ["whole number"]),
     ("epoch auto", ["whole number"]),
     ("batch 0", ["at least 1"]),
+    ("batch_atoms 0", ["at least 1"]),
     ("batch 5 2", ["at most 1"]),
     ("learning_rate 0.01", ["wrong number of values", "start stop"]),
     ("learning_rate 0 0", ["above 0"]),
@@ -510,6 +512,8 @@ def configs(draw):
     for stage in draw(st.lists(STAGES, min_size=1, max_size=3)):
         if draw(st.booleans()):
             stage = replace(stage, generation=None, epoch=draw(st.integers(0, 10**7)))
+        if draw(st.booleans()):
+            stage = replace(stage, batch=None, batch_atoms=draw(st.integers(1, 10**6)))
         if draw(st.booleans()):
             weights = tuple(draw(numbers(-9, 9)) for _ in model.elements)
         stages.append(replace(stage, type_weight=weights))

@@ -51,7 +51,9 @@ def test_gathered_coefficients_are_bit_identical(dtype):
     groups = Groups(torch.tensor([3, 0, 0, 2, 3], dtype=torch.int32), 4)
     generator = torch.Generator().manual_seed(0)
     shapes = (4, 2, 3), (4, 3, 5)
-    coefficients = [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for s in shapes]
+    coefficients = [
+        torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for s in shapes
+    ]
     found = [
         Contraction(groups, None, Contract("mulsum", one_hot)).gather(coefficients)
         for one_hot in (True, False)

@@ -157,7 +157,10 @@ def test_a_perfect_prediction_and_no_labels_have_no_slope(form):
     batch = batch_of(frames)
     perfect = (batch.tables[name] for name in ("energy", "forces", "virial"))
     stage = Stage(loss_form=form)
-    for result in (loss(batch, rules(stage), *perfect), loss(batch_of(unlabelled), rules(stage), *predictions())):
+    for result in (
+        loss(batch, rules(stage), *perfect),
+        loss(batch_of(unlabelled), rules(stage), *predictions()),
+    ):
         assert float(result.value) == 0
         for slope in (result.energy, result.forces, result.virial):
             assert not slope.any()

@@ -156,8 +156,8 @@ def test_second_signal_acts_at_once(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
 
     def twice():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     stop_before(monkeypatch, 5, twice)
     with pytest.raises(KeyboardInterrupt):

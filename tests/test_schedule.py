@@ -36,6 +36,16 @@ def test_learning_rate_of_short_stages(generation, warmup):
         assert 0 < learning_rate(step, stage) <= 0.010001
 
 
+@pytest.mark.parametrize("atoms, batch", [(1, 1), (10, 1), (95, 9), (100, 10), (10**6, 100)])
+def test_batches_by_atoms(atoms, batch):
+    config = NepConfig(MODEL, (Stage(batch_atoms=atoms, epoch=1), Stage(batch=4)))
+    resolved, lines = resolve(config, n_frames=100, n_atoms=1000, n_all=100)
+    assert [stage.batch for stage in resolved.stages] == [batch, 4]
+    assert resolved.stages[0].batch_atoms is None
+    assert resolved.stages[0].generation == math.ceil(100 / batch)
+    assert f"batch {batch}, {10 * batch} atoms" in lines[0]
+
+
 def test_numbers_left_to_nepkit():
     config = NepConfig(MODEL, (Stage(), Stage(generation=70, batch=9)))
     resolved, lines = resolve(config, n_frames=100, n_atoms=1000, n_all=120)

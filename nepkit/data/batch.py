@@ -116,14 +116,19 @@ class Structures:
         self.types = joined(types, np.int32(0))
         self.vectors = joined([n.vectors for n in neighbors], [1.0, 0.0, 0.0])
         self.pair_index = index(
-            [[n.center, n.neighbor, n.first_row, n.second_row, *n.radial_order()] for n in neighbors]
+            [
+                [n.center, n.neighbor, n.first_row, n.second_row, *n.radial_order()]
+                for n in neighbors
+            ]
         )
         self.angular_index = index([[n.angular, *n.angular_order()] for n in neighbors])
         pair_types = [of[n.row_center] * n_types + n.row_type for of, n in zip(types, neighbors)]
         self.row_index = index(
             [[n.row_center, p, n.row_radial, n.row_angular] for p, n in zip(pair_types, neighbors)]
         )
-        self.row_count = joined([n.rows_of_atoms(len(f)) for f, n in zip(frames, neighbors)], np.int32(0))
+        self.row_count = joined(
+            [n.rows_of_atoms(len(f)) for f, n in zip(frames, neighbors)], np.int32(0)
+        )
         self.tables: dict[str, tuple[str, Tensor]] = {}
         # Constants of the pairs, for the kernels on CPUs (keep_constants).
         self.kept = None

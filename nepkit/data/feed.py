@@ -28,7 +28,8 @@ class Resident:
 
     def inputs(self, parts: list[np.ndarray]) -> list[list[Tensor]]:
         """What ``batch`` needs of each part of a batch of frames (B,)."""
-        return [[pinned(self.ladder.frames(p, self.ladder.sizes(p)))] for p in parts]
+        # torch keeps pinned memory until the copies out of it are done.
+        return [[self.ladder.frames(p, self.ladder.sizes(p)).pin_memory()] for p in parts]
 
     def batch(self, inputs: list[Tensor], sizes: Sizes) -> Batch:
         """The batch, filled up to ``sizes``."""
@@ -74,11 +75,6 @@ class Streamed:
     def batch(self, inputs: list[Tensor], sizes: Sizes) -> Batch:
         """The batch that ``inputs`` are the tensors of."""
         return of_tensors(inputs, self._tables)
-
-
-def pinned(values: Tensor) -> Tensor:
-    """A copy in memory that a GPU reads by itself; torch keeps it until that is done."""
-    return values.pin_memory() if torch.cuda.is_available() else values
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:

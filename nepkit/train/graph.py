@@ -19,18 +19,20 @@ CHECKED_STEPS = 3
 class StepGraphs:
     """Runs ``advance(batches)``, a step from batches to new parameters, as a graph a rung.
 
-    ``state``: the tensors that a step changes. Nothing is read back to the host.
+    ``differentiate(batches)`` is the part of it that changes no parameter; ``state`` gives the
+    tensors that a step changes. Nothing is read back to the host.
     """
 
     def __init__(
         self,
         feed: Resident | Streamed,
         advance: Callable[[list], None],
-        warm_up: Callable[[list], None],
+        differentiate: Callable[[list], None],
         state: Callable[[], list[Tensor]],
         tell: Callable[[str], None],
     ):
-        self.feed, self.advance, self.warm_up, self.state = feed, advance, warm_up, state
+        self.feed, self.state = feed, state
+        self.advance, self.differentiate = advance, differentiate
         self.tell = tell
         # On ROCm a graph has to show first that it repeats what direct steps do.
         self.trusted: bool | None = None if torch.version.hip else True
@@ -46,11 +48,19 @@ class StepGraphs:
         """Tell which frames (B,) come next."""
         self.feed.prepare(self._split(frames))
 
+    def warm_up(self, frames: np.ndarray):
+        """Compile and capture what a step on ``frames`` (B,) needs, without taking it."""
+        self._with_room(frames, lambda *_: None)
+
     def __call__(self, frames: np.ndarray):
         """One step on ``frames`` (B,); a batch that does not fit is split."""
+        self._with_room(frames, self._run)
+
+    def _with_room(self, frames: np.ndarray, act: Callable):
         while True:
             try:
-                return self._run(self._split(frames))
+                parts = self._split(frames)
+                return act(*self._ready(parts))
             except torch.OutOfMemoryError:
                 if self.parts >= len(frames):
                     raise
@@ -68,7 +78,7 @@ class StepGraphs:
             f"summed over {self.parts} parts"
         )
 
-    def _run(self, parts: list[np.ndarray]):
+    def _ready(self, parts: list[np.ndarray]):
         inputs = self.feed.inputs(parts)
         sizes = [self.feed.ladder.sizes(part) for part in parts]
         key = tuple(sizes)
@@ -76,6 +86,9 @@ class StepGraphs:
             self.graphs[key] = self._captured(inputs, sizes)
         graph, static = self.graphs[key]
         _copy(static, inputs)
+        return graph, static, sizes
+
+    def _run(self, graph: torch.cuda.CUDAGraph | None, static: list, sizes: list):
         if graph is None:
             self.advance(self._batches(static, sizes))
         else:
@@ -93,7 +106,7 @@ class StepGraphs:
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
-            self.warm_up(self._batches(static, sizes))
+            self.differentiate(self._batches(static, sizes))
         torch.cuda.current_stream(device).wait_stream(stream)
         if len(self.graphs) >= MOST_GRAPHS or self.trusted is False:
             return None, static
@@ -103,7 +116,9 @@ class StepGraphs:
         if self.trusted is None:
             self.trusted = self._repeats(graph, lambda: self.advance(self._batches(static, sizes)))
             if not self.trusted:
-                self.tell("graphs of whole steps are not to be relied on here: steps run one by one")
+                self.tell(
+                    "graphs of whole steps are not to be relied on here: steps run one by one"
+                )
                 return None, static
         return graph, static
 

@@ -100,7 +100,7 @@ class Run:
         sampler = self._sampler()
         if self.done < self.total:
             # What has to be compiled is compiled before the clock of the bar starts.
-            self.step.differentiate(sampler.frames(0))
+            self.step.warm_up(sampler.frames(0))
             self.log(self.table.head)
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
         saved = time.monotonic()

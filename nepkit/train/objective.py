@@ -73,7 +73,9 @@ def autograd(
     tables = {name: values for name, values in batch.tables.items() if name not in PAIR_TABLES}
     flat = flat.detach().requires_grad_()
     with torch.enable_grad():
-        evaluation = RowEvaluation(model, replace(batch, vectors=vectors, tables=tables), flat, contract)
+        evaluation = RowEvaluation(
+            model, replace(batch, vectors=vectors, tables=tables), flat, contract
+        )
         pair_forces = torch.autograd.grad(
             evaluation.atom_energies.sum(), vectors, create_graph=True, materialize_grads=True
         )[0].to(flat.dtype)

@@ -24,7 +24,12 @@ def resolve(
     stages, lines = [], []
     for number, stage in enumerate(config.stages, start=1):
         where = f"stage {number}: " if len(config.stages) > 1 else ""
-        if stage.batch is None:
+        if stage.batch_atoms is not None:
+            n_batches = math.ceil(n_atoms / stage.batch_atoms)
+            batch = math.ceil(n_frames / min(n_batches, n_frames))
+            stage = replace(stage, batch=batch, batch_atoms=None)
+            lines.append(f"{where}batch {batch}, {n_atoms / n_frames * batch:.0f} atoms on average")
+        elif stage.batch is None:
             stage = replace(stage, batch=default_batch(n_frames, n_atoms))
             lines.append(f"{where}batch {stage.batch}, chosen from the data")
         per_epoch = batches_per_epoch(n_frames, stage.batch)

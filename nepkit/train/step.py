@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -50,6 +51,7 @@ class Step:
         self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
+        self.tell = tell
         # Steps without a finite gradient: in a row until now, and all.
         self.unusable = torch.zeros((), device=model.flat.device)
         self.skipped = torch.zeros((), device=model.flat.device)
@@ -83,6 +85,18 @@ class Step:
             # A step that is not taken makes the optimizer's state, which graphs change in place.
             self.optimizer.found_inf = torch.ones_like(self.unusable)
             self.optimizer.step()
+
+    def warm_up(self, frames: np.ndarray):
+        """Compile what has to be, and say what was, before the first step, on ``frames`` (B,)."""
+        if self.graphs is None:
+            self.differentiate(frames)
+            return
+        start = time.monotonic()
+        self.graphs.warm_up(frames)
+        if self.function.failure:
+            self.tell(f"steps are not compiled, and slower ({self.function.failure})")
+        elif (seconds := time.monotonic() - start) > 5.0:
+            self.tell(f"compiled the training step in {seconds:.0f} s")
 
     def prepare(self, frames: np.ndarray):
         """Tell which frames (B,) the next step takes: they may have to be sent."""

@@ -1,0 +1,221 @@
+"""Training on a GPU: equal to the CPU, to itself, and in any place of the data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from structures import ODD_SHAPES, make_ready, model_settings, odd_shape, random_model
+from test_engine import FORBIDDEN, labelled
+from torch._inductor.utils import run_and_get_code
+
+from nepkit import train_nep
+from nepkit.config import Stage
+from nepkit.data.buckets import Ladder
+from nepkit.data.feed import moved
+from nepkit.model.compiled import Compiled, compiled_contract
+from nepkit.model.evaluate import predict
+from nepkit.model.evaluator import attach_constants
+from nepkit.model.nep import Nep
+from nepkit.ops.geometry import Geometry
+from nepkit.ops.policy import reference_path
+from nepkit.train import graph, loop, residence
+from nepkit.train.loss import rules_of
+from nepkit.train.objective import analytic
+from nepkit.train.signals import Interrupted
+from nepkit.train.step import Step
+
+SIGE = Path(__file__).resolve().parents[1] / "data" / "sige"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def on_gpu(model: Nep) -> Nep:
+    there = Nep(model.settings, model.pair_types, device="cuda", dtype=model.flat.dtype)
+    for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
+        getattr(there, name).copy_(getattr(model, name))
+    return there
+
+
+def weights_after(steps, prepared, model, stage, device, *, parts=1, float32=False, frames=None):
+    """Parameters, average and losses after ``steps`` steps on all frames."""
+    model = on_gpu(model) if device == "cuda" else model
+    step = Step(model, prepared.structures, stage, use_virial=True)
+    if step.graphs is not None:
+        step.graphs.parts = parts
+    members = np.arange(len(prepared)) if frames is None else frames
+    losses = [float(step(members, 1e-3, k)) for k in range(steps)]
+    return model.flat.cpu(), step.average.cpu(), losses
+
+
+@pytest.mark.parametrize("name", ODD_SHAPES)
+def test_kernels_equal_their_definition(name):
+    settings = model_settings(odd_shape(name)[0], l_max=4)
+    prepared = make_ready(odd_shape(name)[1], settings)
+    batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    here, there = (
+        Geometry(moved(batch, torch.device(device)), settings, torch.float64)
+        for device in ("cpu", "cuda")
+    )
+    n_atoms, n_rows = prepared.structures.counts.sum(0)[:2]
+    generator = torch.Generator().manual_seed(0)
+    wanted = here.densities()
+    for one, other in zip(there.densities(), wanted):
+        torch.testing.assert_close(one[:n_rows].cpu(), other[:n_rows], rtol=1e-11, atol=1e-11)
+    outer = [torch.randn(w.shape, generator=generator, dtype=w.dtype) for w in wanted]
+    forces, virials = here.forces_and_virials(*outer)
+    found = there.forces_and_virials(*(o.cuda() for o in outer))
+    for one, other, size in zip(found, (forces, virials), (n_atoms, len(prepared))):
+        torch.testing.assert_close(one[:size].cpu(), other[:size], rtol=1e-11, atol=1e-10)
+    tangents = here.tangent_densities(forces, virials)
+    found = there.tangent_densities(forces.cuda(), virials.cuda())
+    for one, other in zip(found, tangents):
+        torch.testing.assert_close(one[:n_rows].cpu(), other[:n_rows], rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["all kinds", "89 types", "no neighbours"])
+@pytest.mark.parametrize(
+    "stage", [Stage(), Stage(loss_form="rmse", lambda_1=0.01)], ids=["mse", "rmse"]
+)
+def test_steps_equal_those_of_the_cpu(name, stage):
+    model, prepared = labelled(*odd_shape(name), invariants=("q222", "q1111"))
+    start = model.flat.clone()
+    with reference_path():
+        wanted = weights_after(5, prepared, model, stage, "cpu")
+    model.flat.copy_(start)
+    prepared.structures.move("cuda")
+    attach_constants(prepared.structures, model.settings)
+    found = weights_after(5, prepared, model, stage, "cuda")
+    torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=1e-10)
+    assert found[2] == pytest.approx(wanted[2], rel=1e-10)
+    predicted = predict(on_gpu(model), prepared)
+    prepared.structures.move("cpu")
+    with reference_path():
+        for field in ("energy", "forces", "virial"):
+            expected = getattr(predict(model, prepared), field)
+            np.testing.assert_allclose(getattr(predicted, field), expected, rtol=1e-10, atol=1e-9)
+
+
+def test_compiled_step_has_no_atomics():
+    model, prepared = labelled(*odd_shape("all kinds"), invariants=("q222",))
+    prepared.structures.move("cuda")
+    model = on_gpu(model)
+    batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    rules = rules_of(Stage(), 2, model.flat)
+    function = Compiled(analytic)
+    _, code = run_and_get_code(
+        function, model, batch, model.flat, rules, True, compiled_contract(model), None
+    )
+    assert not function.failure and code
+    assert not [word for word in FORBIDDEN for text in code if word in text]
+
+
+def test_steps_repeat_bit_by_bit():
+    model, prepared = labelled(*odd_shape("all kinds"))
+    prepared.structures.move("cuda")
+    one, other = (weights_after(20, prepared, model, Stage(), "cuda") for _ in range(2))
+    assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+
+
+def test_a_batch_in_parts():
+    model, prepared = labelled(*odd_shape("all kinds"))
+    prepared.structures.move("cuda")
+    whole, parts = (weights_after(20, prepared, model, Stage(), "cuda", parts=n) for n in (1, 3))
+    torch.testing.assert_close(parts[0], whole[0], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("lie", [False, True])
+def test_graphs_are_checked_where_they_have_to_be(monkeypatch, lie):
+    """On ROCm a graph is used only if it repeats what direct steps do."""
+    model, prepared = labelled(*odd_shape("all kinds"))
+    prepared.structures.move("cuda")
+    said = []
+    if lie:
+        monkeypatch.setattr(graph.StepGraphs, "_repeats", lambda *_: False)
+
+    def after(check):
+        there = on_gpu(model)
+        step = Step(there, prepared.structures, Stage(), use_virial=True, tell=said.append)
+        step.graphs.trusted = None if check else True
+        for k in range(5):
+            step(np.arange(len(prepared)), 1e-3, k)
+        assert step.graphs.trusted is not (check and lie)
+        return there.flat
+
+    assert torch.equal(after(check=True), after(check=False))
+    assert any("one by one" in line for line in said) == lie
+
+
+def run_directory(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in ("train.xyz", "test.xyz"):
+        (folder / name).write_bytes((SIGE / name).read_bytes())
+    (folder / "nep.in").write_text(
+        "type 2 Si Ge\ncutoff 5 4\nneuron 10\nbatch 7\ngeneration 40\noutput_interval 20\nema 0.9\n"
+    )
+    return folder
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    names = ("nep.txt", "nep_best.txt", "loss.out", "force_test.out")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def test_runs_repeat_and_do_not_depend_on_where_data_live(tmp_path, monkeypatch):
+    """Same seed, same bits: with all on the GPU, with pairs alone there, and with nothing there."""
+    plain = run_directory(tmp_path / "plain")
+    train_nep(plain, device="cuda")
+    again = run_directory(tmp_path / "again")
+    train_nep(again, device="cuda")
+    assert files_of(again) == files_of(plain)
+    for name, constants, room, line in (
+        ("pairs", 10**15, 10**12, "computed each step"), ("host", 0, 0, "in host memory")
+    ):  # fmt: skip
+        folder = run_directory(tmp_path / name)
+        with residence.memory_budget(room), monkeypatch.context() as patch:
+            if constants:
+                patch.setattr(residence, "table_bytes", lambda *_: constants)
+            train_nep(folder, device="cuda")
+        assert line in (folder / "nepkit.log").read_text()
+        assert files_of(folder) == files_of(plain), name
+
+
+def test_a_run_goes_on_bit_by_bit(tmp_path, monkeypatch):
+    straight, broken = (run_directory(tmp_path / name) for name in ("straight", "broken"))
+    train_nep(straight, device="cuda")
+    save = loop.Run.save
+
+    def save_and_stop(self):
+        save(self)
+        raise Interrupted
+
+    monkeypatch.setattr(loop.Run, "save", save_and_stop)
+    with pytest.raises(Interrupted):
+        train_nep(broken, device="cuda")
+    monkeypatch.undo()
+    train_nep(broken, device="cuda")
+    assert files_of(broken) == files_of(straight)
+
+
+def test_single_precision_stays_near_double(tmp_path):
+    """The first 50 steps: losses of float32 agree with those of float64 to 1e-4."""
+    model, prepared = labelled(*odd_shape("all kinds"))
+    settings = model.settings
+    single = make_ready(prepared.frames, settings, torch.float32)
+    for name, (kind, values) in prepared.structures.tables.items():
+        single.structures.attach(kind, name, values[:-1].float())
+    double = weights_after(50, prepared_on_gpu(prepared), model, Stage(), "cuda")[2]
+    low = random_model(settings)
+    low32 = Nep(settings, low.pair_types, device="cpu", dtype=torch.float32)
+    for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
+        getattr(low32, name).copy_(getattr(low, name))
+    found = weights_after(50, prepared_on_gpu(single), low32, Stage(), "cuda")[2]
+    assert found == pytest.approx(double, rel=1e-4)
+
+
+def prepared_on_gpu(prepared):
+    prepared.structures.move("cuda")
+    return prepared
