@@ -11,13 +11,13 @@ from torch import Tensor
 
 from .frame import Frame
 from .neighbors import Neighbors
+from .ragged import Members
 
 # Virial components in GPUMD's order: xx yy zz xy yz zx.
 VIRIAL_ROWS, VIRIAL_COLUMNS = (0, 1, 2, 0, 1, 2), (0, 1, 2, 1, 2, 0)
 
 _ARRAYS = (
-    "atoms", "rows", "halves", "angulars", "types", "vectors", "pair_index", "angular_index",
-    "row_index", "row_count",
+    "offsets", "types", "vectors", "pair_index", "angular_index", "row_index", "row_first",
 )  # fmt: skip
 
 
@@ -103,7 +103,9 @@ class Structures:
 
         def index(parts):
             width = len(parts[0]) if parts else 0
-            return joined([np.stack(part, axis=1) for part in parts], np.zeros(width, np.int32))
+            flat = [np.stack(part).astype(np.int32, copy=False) for part in parts]
+            ghost = np.zeros((width, 1), np.int32)
+            return torch.as_tensor(np.concatenate([*flat, ghost], axis=1), device=device)
 
         counts = np.array(
             [[len(f), len(n.row_center), len(n.center), len(n.angular)]
@@ -111,8 +113,8 @@ class Structures:
         ).reshape(-1, 4)  # fmt: skip
         self.counts = counts  # (F, 4) atoms, rows, pairs and angular pairs of each frame
         ends = np.concatenate([np.zeros((1, 4), np.int64), counts, np.zeros((1, 4), np.int64)])
-        offsets = torch.as_tensor(np.cumsum(ends, axis=0).T.copy(), device=device)
-        self.atoms, self.rows, self.halves, self.angulars = offsets  # (F + 2,) each
+        # (4, F + 2) where the members of each frame begin
+        self.offsets = torch.as_tensor(np.cumsum(ends, axis=0).T.copy(), device=device)
         self.types = joined(types, np.int32(0))
         self.vectors = joined([n.vectors for n in neighbors], [1.0, 0.0, 0.0])
         self.pair_index = index(
@@ -122,13 +124,19 @@ class Structures:
             ]
         )
         self.angular_index = index([[n.angular, *n.angular_order()] for n in neighbors])
-        pair_types = [of[n.row_center] * n_types + n.row_type for of, n in zip(types, neighbors)]
         self.row_index = index(
-            [[n.row_center, p, n.row_radial, n.row_angular] for p, n in zip(pair_types, neighbors)]
+            [
+                [
+                    n.row_center,
+                    of[n.row_center] * n_types + n.row_type,
+                    *map(_before, n.row_counts()),
+                ]
+                for of, n in zip(types, neighbors)
+            ]
         )
-        self.row_count = joined(
-            [n.rows_of_atoms(len(f)) for f, n in zip(frames, neighbors)], np.int32(0)
-        )
+        # Rows of the frame that come before those of each atom.
+        first = [_before(n.rows_of_atoms(len(f))) for f, n in zip(frames, neighbors)]
+        self.row_first = joined(first, np.int32(0))
         self.tables: dict[str, tuple[str, Tensor]] = {}
         # Constants of the pairs, for the kernels on CPUs (keep_constants).
         self.kept = None
@@ -164,11 +172,15 @@ class Structures:
         """Atoms and tables of ``frames`` (B,) int64, in this order, without their pairs."""
         if n_atoms is None:
             n_atoms = self.sizes(frames.cpu().numpy()).atoms
-        atoms, atom_index, atom_frame = ragged(self.atoms, frames, n_atoms)
+        atoms = Members(self.offsets[:1], frames)
+        return self._select(frames, atoms.start[0], *atoms.find(0, n_atoms))
+
+    def _select(self, frames: Tensor, start: Tensor, index: Tensor, place: Tensor) -> Selection:
         return Selection(
-            frames=frames, atom_start=atoms, atom_index=atom_index, atom_frame=atom_frame,
-            types=self.types.index_select(0, atom_index),
-            tables=self._tables_of({"frames": frames, "atoms": atom_index}),
+            frames=frames, atom_start=start, atom_index=index,
+            atom_frame=place.clamp(max=len(frames) - 1),
+            types=self.types.index_select(0, index),
+            tables=self._tables_of({"frames": frames, "atoms": index}),
         )  # fmt: skip
 
     def _tables_of(self, index: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -186,57 +198,44 @@ class Structures:
         """
         if sizes is None:
             sizes = self.sizes(frames.cpu().numpy())
-        selection = self.select(frames, sizes.atoms)
-        atoms = selection.atom_start
-        rows, row_index, row_frame = ragged(self.rows, frames, sizes.rows)
-        halves, half_index, half_frame = ragged(self.halves, frames, sizes.halves)
-        angulars, angular_index, angular_frame = ragged(self.angulars, frames, sizes.angulars)
+        members = Members(self.offsets, frames)
+        # One slot more tells where the last segment ends.
+        atom_index, atom_frame = members.find(0, sizes.atoms + 1)
+        row_index, row_frame = members.find(1, sizes.rows + 1)
+        half_index, half_frame = members.find(2, sizes.halves)
+        angular_index, angular_frame = members.find(3, sizes.angulars)
+        atom0, row0, half0, angular0 = members.start
 
         def rebased(source, index, frame, *shifts):
-            shift = torch.stack(shifts, dim=1)
-            return source.index_select(0, index) + shift.index_select(0, frame)
+            shift = torch.stack(shifts)
+            return source.index_select(1, index) + shift.index_select(1, frame)
 
-        atom0, row0, half0, angular0 = atoms[:-1], rows[:-1], halves[:-1], angulars[:-1]
         none = torch.zeros_like(atom0)
-        row = rebased(self.row_index, row_index, row_frame, atom0, none, none, none)
+        row_start = self.row_first.index_select(0, atom_index) + row0.index_select(0, atom_frame)
+        center, pair_type, radial_start, angular_start = rebased(
+            self.row_index, row_index, row_frame, atom0, none, 2 * half0, 2 * angular0
+        )
         half = rebased(
             self.pair_index, half_index, half_frame, atom0, atom0, row0, row0, 2 * half0, 2 * half0
         )
         angular = rebased(
             self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
         )
-        index = {"rows": row_index, "halves": half_index, "angulars": angular_index}
+        selection = self._select(frames, atom0, atom_index[:-1], atom_frame[:-1])
+        index = {"rows": row_index[:-1], "halves": half_index, "angulars": angular_index}
         known = {field.name: getattr(selection, field.name) for field in fields(Selection)}
         known["tables"] = selection.tables | self._tables_of(index)
-        columns = [half[:, k].contiguous() for k in range(4)]
         return Batch(
-            **known, half_start=halves, half_frame=half_frame,
-            row_start=starts(self.row_count.index_select(0, selection.atom_index)),
-            row_center=row[:, 0].contiguous(), row_pair_type=row[:, 1].contiguous(),
-            radial_start=starts(row[:, 2]), angular_start=starts(row[:, 3]),
+            **known, half_start=half0, half_frame=half_frame.clamp(max=len(frames) - 1),
+            row_start=row_start, row_center=center[:-1], row_pair_type=pair_type[:-1],
+            radial_start=radial_start, angular_start=angular_start,
             vectors=self.vectors.index_select(0, half_index),
-            center=columns[0], neighbor=columns[1], first_row=columns[2], second_row=columns[3],
-            radial_order=half[:, 4:].flatten(),
-            angular=angular[:, 0].contiguous(), angular_order=angular[:, 1:].flatten(),
+            center=half[0], neighbor=half[1], first_row=half[2], second_row=half[3],
+            radial_order=half[4:].T.flatten(),
+            angular=angular[0], angular_order=angular[1:].T.flatten(),
         )  # fmt: skip
 
 
-def starts(counts: Tensor) -> Tensor:
-    """Segment starts (S + 1,) of segments with ``counts`` (S,) members, in the type of counts."""
-    return torch.nn.functional.pad(counts.cumsum(0, dtype=counts.dtype), (1, 0))
-
-
-def ragged(offsets: Tensor, frames: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of ``frames`` in arrays cut at ``offsets``, filled up with ghosts to ``size``.
-
-    Returns the batch's own offsets (B + 1,), the member indices and the place in the batch of
-    each member's frame, int32.
-    """
-    start = offsets.index_select(0, frames)
-    batch_offsets = starts(offsets.index_select(0, frames + 1) - start)
-    member = torch.arange(size, device=frames.device)
-    place = torch.searchsorted(batch_offsets[1:], member, right=True, out_int32=True)
-    place = place.clamp(max=len(frames) - 1)
-    index = (start - batch_offsets[:-1]).index_select(0, place) + member
-    index = torch.minimum(index, offsets[-1])
-    return batch_offsets.to(torch.int32), index.to(torch.int32), place
+def _before(counts: np.ndarray) -> np.ndarray:
+    """How many there are before each, from how many each has."""
+    return (np.cumsum(counts) - counts).astype(np.int32)

@@ -24,7 +24,7 @@ class Evaluator:
         self.model, self.structures = model, structures
         self.fused = fused_on(model.flat.device)
         if self.fused and structures.kept is not None:
-            pair_types = structures.row_index[:-1, 1]
+            pair_types = structures.row_index[1, :-1]
             group = model.group_of_pair_type.index_select(0, pair_types)
             self.data = structures.kept._replace(group=group.numpy())
 
@@ -40,7 +40,7 @@ class Evaluator:
 
         if structures.kept is not None:
             selection = structures.select(frames)
-            place = placed(selection, structures.atoms, structures.rows, structures.halves)
+            place = placed(selection, *structures.offsets[:3])
             return CpuEvaluation(model, selection, flat, self.data, place)
         batch = structures.batch(frames)
         tables = pair_tables(batch, model.settings, flat.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..data.batch import starts
+from ..data.ragged import starts
 from .segment import Segments
 
 
