@@ -180,10 +180,11 @@ class Structures:
             frames=frames, atom_start=start, atom_index=index,
             atom_frame=place.clamp(max=len(frames) - 1),
             types=self.types.index_select(0, index),
-            tables=self._tables_of({"frames": frames, "atoms": index}),
+            tables=self.tables_of({"frames": frames, "atoms": index}),
         )  # fmt: skip
 
-    def _tables_of(self, index: dict[str, Tensor]) -> dict[str, Tensor]:
+    def tables_of(self, index: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tables of members, given their places by kind."""
         return {
             name: values.index_select(0, index[kind])
             for name, (kind, values) in self.tables.items()
@@ -224,7 +225,7 @@ class Structures:
         selection = self._select(frames, atom0, atom_index[:-1], atom_frame[:-1])
         index = {"rows": row_index[:-1], "halves": half_index, "angulars": angular_index}
         known = {field.name: getattr(selection, field.name) for field in fields(Selection)}
-        known["tables"] = selection.tables | self._tables_of(index)
+        known["tables"] = selection.tables | self.tables_of(index)
         return Batch(
             **known, half_start=half0, half_frame=half_frame.clamp(max=len(frames) - 1),
             row_start=row_start, row_center=center[:-1], row_pair_type=pair_type[:-1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 
@@ -18,10 +19,12 @@ class Resident:
 
     A feed turns frames into the tensors that a step starts from, ``inputs``, and those into the
     batch, ``batch``, without work on the host, so that a captured graph may hold it.
+
+    ``cut``: what cuts a batch out of the structures, as ``Structures.batch`` does.
     """
 
-    def __init__(self, structures: Structures):
-        self.structures, self.ladder = structures, Ladder(structures)
+    def __init__(self, structures: Structures, cut: Callable[[Tensor, Sizes], Batch]):
+        self.cut, self.ladder = cut, Ladder(structures)
 
     def prepare(self, parts: list[np.ndarray]):
         """Nothing to do ahead of time."""
@@ -33,7 +36,7 @@ class Resident:
 
     def batch(self, inputs: list[Tensor], sizes: Sizes) -> Batch:
         """The batch, filled up to ``sizes``."""
-        return self.structures.batch(inputs[0], sizes)
+        return self.cut(inputs[0], sizes)
 
 
 class Streamed:

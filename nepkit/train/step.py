@@ -15,7 +15,7 @@ from ..data.feed import Resident, Streamed
 from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
-from ..ops.policy import on_reference_path
+from ..ops.policy import kernels_on, on_reference_path
 from ..ops.tables import with_tables
 from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
@@ -63,8 +63,7 @@ class Step:
         if device.type == "cuda" and not on_reference_path():
             self.contract = compiled_contract(model)
             self.function, self.sums = Compiled(self.function), Compiled(error_sums)
-            resident = structures.device.type == "cuda"
-            feed = Resident(structures) if resident else Streamed(structures, device)
+            feed = _feed(structures, device)
             self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
         self.begin_stage(stage)
 
@@ -192,3 +191,14 @@ class Step:
         # The rules are those of the stage: nep.in may have changed them since.
         rules = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})
+
+
+def _feed(structures: Structures, device: torch.device) -> Resident | Streamed:
+    """What brings batches to a GPU."""
+    if structures.device.type != "cuda":
+        return Streamed(structures, device)
+    if not kernels_on(device):
+        return Resident(structures, structures.batch)
+    from ..ops.triton.assembly import Assembly
+
+    return Resident(structures, Assembly(structures).batch)

@@ -8,6 +8,7 @@ import torch
 import triton
 
 DEFAULT = {
+    "members": {"BLOCK": 256, "num_warps": 4},
     "radial_forces": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
     "angular_forces": {"num_warps": 1},
     "atom_sums": {"ATOMS": 4, "PLACES": 32, "num_warps": 4},
