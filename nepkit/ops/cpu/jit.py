@@ -5,5 +5,8 @@ from __future__ import annotations
 import numba
 
 # Sums may be reordered into vector registers; NaN and infinity keep their meaning. Without the
-# interpreter lock, ranges of atoms run in threads. Compiled code is kept on disk.
-jit = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
+# interpreter lock, ranges of atoms run in threads. Compiled code is kept on disk. With numpy's error
+# model a division needs no branch that raises, which would keep its loop scalar.
+jit = numba.njit(
+    nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"}
+)
