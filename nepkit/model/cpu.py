@@ -7,13 +7,9 @@ from torch import Tensor
 
 from ..data.batch import Selection
 from ..ops.cpu import backward, forward, network
-from ..ops.cpu.launch import PairData, Place, arrays, even_ranges, ranges, run, shape_of
+from ..ops.cpu.launch import PairData, Place, arrays, ranges, run, shape_of
 from ..ops.segment import segment_sum
 from .nep import Evaluation, Nep
-from .network import NetworkWeights
-
-# Atoms whose gradient to an element's network is summed in one go.
-NETWORK_TILE = 32
 
 
 class CpuEvaluation(Evaluation):
@@ -54,51 +50,39 @@ class CpuEvaluation(Evaluation):
         run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
         return forces, segment_sum(virials, self.batch.atom_start)
 
-    def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
+    def gradient(
+        self, energies: Tensor, forces: Tensor, virials: Tensor | None
+    ) -> dict[str, Tensor]:
+        out = torch.empty_like(self.model.flat)
+        self.gradient_into(out, energies, forces, virials)
+        return self.model.views(out)
+
+    def gradient_into(
+        self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor | None
+    ):
         if virials is None:
             virials = forces.new_zeros(len(self.batch), 6)
         _, data, place = self.where
-        n_rows, n_halves = len(place.row), int(place.half_start[-1])
-        change = forces.new_empty(n_halves, 4)
-        bars = (forces.contiguous(), virials.contiguous())
-        run(backward.changes, even_ranges(n_halves), *self.where, *bars, change)
-        self.radial_rows = forces.new_empty(n_rows, self.radial_coefficients.shape[2])
-        self.angular_rows = forces.new_empty(n_rows, data.angular_density.shape[1])
-        self.s_dot, q_dot = torch.empty_like(self.s), torch.empty_like(self.q)
+        x_dot = torch.empty_like(self.scaled_q)
+        value_dots = arrays(torch.empty_like(value) for value in self.values)
+        x_bars = arrays(torch.empty_like(value) for value in self.values)
+        rows = [c.new_empty(len(place.row), *c.shape[1:]) for c in self.coefficients]
+        types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)
         run(
-            backward.tangents, self.parts, *self.where, *self.coefficients, self.s, change,
-            self.radial_rows, self.angular_rows, self.s_dot, q_dot,
+            backward.backward, self.parts, *self.where, *self.coefficients, types, self.hidden,
+            self.weights.output, self.model.q_scaler, self.s, self.s_slope, self.q_slope,
+            values, slopes, energies.contiguous(), forces.contiguous(), virials.contiguous(),
+            x_dot, value_dots, x_bars, *rows,
         )  # fmt: skip
-        return q_dot
-
-    def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
-        weights, n_layers = self.weights, len(self.hidden)
-        n_types = len(weights.element)
-        *tiles, first_tile = network.tiles_of(self.batch.types.numpy(), n_types, NETWORK_TILE)
-        n_tiles = len(tiles[2])
-        like = (*weights.hidden, *weights.bias, weights.output, weights.element)
-        parts = [w.new_empty(n_tiles, *w.shape[1:]) for w in like]
-        q_bar = torch.empty_like(q_dot)
+        views = self.model.views(out)
+        layers, n_parts = range(len(values)), len(self.parts)
         run(
-            network.gradients, even_ranges(n_tiles), tuple(tiles), self.hidden, weights.output,
-            self.scaled_q, arrays(self.values), arrays(self.slopes), energies, q_dot,
-            arrays(parts[:n_layers]), arrays(parts[n_layers:-2]), *parts[-2:], q_bar,
+            backward.sums, [(part, n_parts) for part in range(n_parts)], data, place,
+            *(row.flatten(1) for row in rows), views["radial_coefficients"].flatten(1),
+            views["angular_coefficients"].flatten(1),
+            network.atoms_by_type(types.numpy(), len(views["element_bias"])), values, slopes,
+            energies.contiguous(), self.scaled_q, x_dot, value_dots, x_bars,
+            arrays(views[f"hidden_weight_{k}"] for k in layers),
+            arrays(views[f"hidden_bias_{k}"] for k in layers),
+            views["output_weight"], views["element_bias"],
         )  # fmt: skip
-        sums = [torch.empty_like(w) for w in like]
-        for part, total in zip(parts, sums):
-            flat = (part.view(n_tiles, -1), total.view(n_types, -1))
-            run(network.sum_tiles, [(0, n_types)], first_tile, *flat)
-        hidden, bias = tuple(sums[:n_layers]), tuple(sums[n_layers:-2])
-        return NetworkWeights(hidden, bias, *sums[-2:]), q_bar
-
-    def _coefficient_gradients(self, q_bar: Tensor) -> tuple[Tensor, Tensor]:
-        n_rows = len(self.where[2].row)
-        rows = [c.new_empty(n_rows, *c.shape[1:]) for c in self.coefficients]
-        run(
-            backward.gradients, self.parts, *self.where, self.s, self.s_slope, self.s_dot,
-            self.q_slope, q_bar, self.radial_rows, self.angular_rows, *rows,
-        )  # fmt: skip
-        sums = [torch.empty_like(c) for c in self.coefficients]
-        flat = [values.flatten(1) for values in (*rows, *sums)]
-        run(backward.sum_rows, [(0, len(sums[0]))], *self.where, *flat)
-        return sums[0], sums[1]

@@ -85,8 +85,7 @@ class Step:
         forces, virials = evaluation.forces_and_virials()
         result = self._loss(evaluation, forces, virials)
         atom_energy = result.energy.index_select(0, evaluation.batch.atom_frame)
-        parts = evaluation.gradient(atom_energy, result.forces, result.virial)
-        torch.cat([parts[name].flatten() for name in self.model.shapes], out=self.gradient)
+        evaluation.gradient_into(self.gradient, atom_energy, result.forces, result.virial)
         self._regularise()
         return result
 
