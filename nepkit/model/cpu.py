@@ -33,7 +33,7 @@ class CpuEvaluation(Evaluation):
         self.values = [like.new_empty(n_atoms, bias.shape[1]) for bias in weights.bias]
         self.slopes = [torch.empty_like(value) for value in self.values]
         energies = like.new_empty(n_atoms)
-        self.pairs = like.new_empty(2 * place.half_start[-1], 3)
+        self.pairs = like.new_empty(place.pair_start[-1], 3)
         self.hidden = arrays(weights.hidden)
         run(
             forward.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
@@ -66,7 +66,7 @@ class CpuEvaluation(Evaluation):
         x_dot = torch.empty_like(self.scaled_q)
         value_dots = arrays(torch.empty_like(value) for value in self.values)
         x_bars = arrays(torch.empty_like(value) for value in self.values)
-        rows = [c.new_empty(len(place.row), *c.shape[1:]) for c in self.coefficients]
+        rows = [c.new_empty(place.row_start[-1], *c.shape[1:]) for c in self.coefficients]
         types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)
         run(
             backward.backward, self.parts, *self.where, *self.coefficients, types, self.hidden,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -67,10 +68,10 @@ class Step:
 
     def _update(self, rate: float, age: int):
         norm = self.gradient.norm()
-        finite = torch.isfinite(norm)
-        self.unusable = torch.where(finite, 0.0, self.unusable + 1.0)
-        self.skipped = self.skipped + (~finite)
-        self.optimizer.found_inf = (~finite).float()
+        unusable = (~(norm < math.inf)).float()  # 1 for infinity and NaN, else 0
+        self.unusable = (self.unusable + 1.0) * unusable
+        self.skipped = self.skipped + unusable
+        self.optimizer.found_inf = unusable
         self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -118,15 +118,19 @@ def row_gradients(
         if data.angular_start[row] == data.angular_start[row + 1]:
             angular_out[place] = zero
             continue
+        density, last = data.angular_density[row], k_angular - 1
         for n in range(n_angular):
-            for k in range(k_angular):
-                total = zero
-                for m in range(len(data.parity)):  # no constant, which would unroll the sum
-                    total += (
-                        bar[n * n_components + m] * data.angular_density[row, k * n_components + m]
-                        + slope[n * n_components + m] * angular[t, k * n_components + m]
-                    )
-                angular_out[place, n, k] = total
+            for k in range(0, k_angular, 3):  # three at once; the last ones perhaps twice
+                k_1, k_2 = min(k + 1, last), min(k + 2, last)
+                x_0, x_1, x_2 = zero, zero, zero
+                for m in range(len(data.parity)):  # no constant, which would unroll the sums
+                    on_a, on_dot = bar[n * n_components + m], slope[n * n_components + m]
+                    a, b, c = (k * n_components + m, k_1 * n_components + m, k_2 * n_components + m)
+                    x_0 += on_a * density[a] + on_dot * angular[t, a]
+                    x_1 += on_a * density[b] + on_dot * angular[t, b]
+                    x_2 += on_a * density[c] + on_dot * angular[t, c]
+                out = angular_out[place, n]
+                out[k], out[k_1], out[k_2] = x_0, x_1, x_2
 
 
 @jit
@@ -202,10 +206,11 @@ def sum_rows(first, last, data, batch, radial, angular, radial_out, angular_out)
     """Sum the rows (R, A) of each pair type from first to last, in the order of the rows."""
     radial_out[first:last] = 0
     angular_out[first:last] = 0
-    for place in range(len(batch.row)):
-        group = data.group[batch.row[place]]
-        if first <= group < last:
-            for k in range(radial.shape[1]):
-                radial_out[group, k] += radial[place, k]
-            for k in range(angular.shape[1]):
-                angular_out[group, k] += angular[place, k]
+    for slot in range(len(batch.row_shift)):
+        for place in range(batch.row_start[slot], batch.row_start[slot + 1]):
+            group = data.group[place - batch.row_shift[slot]]
+            if first <= group < last:
+                for k in range(radial.shape[1]):
+                    radial_out[group, k] += radial[place, k]
+                for k in range(angular.shape[1]):
+                    angular_out[group, k] += angular[place, k]

@@ -40,13 +40,10 @@ def evaluate(first, last, types, weights, biases, output, q, values, energies, s
     for i in range(first, last):
         t = types[i]
         for layer in range(len(weights)):
-            w, x = weights[layer][t], q[i] if layer == 0 else values[layer - 1][i]
             value = values[layer][i]
+            _push(weights[layer][t], q[i] if layer == 0 else values[layer - 1][i], value)
             for h in range(len(value)):
-                total = -biases[layer][t, h]
-                for d in range(len(x)):
-                    total += w[h, d] * x[d]
-                value[h] = total
+                value[h] -= biases[layer][t, h]
             tanh(value)
         total = output.dtype.type(0)
         for h in range(output.shape[1]):
@@ -64,13 +61,32 @@ def evaluate(first, last, types, weights, biases, output, q, values, energies, s
 
 
 @inlined
+def _push(w, x, out):
+    """out[h] = sum_d W[h, d] x[d], three neurons at once, the last ones perhaps twice."""
+    last = len(out) - 1
+    for h in range(0, len(out), 3):
+        h_1, h_2 = min(h + 1, last), min(h + 2, last)
+        y_0 = y_1 = y_2 = x.dtype.type(0)
+        for d in range(w.shape[1]):
+            y_0 += w[h, d] * x[d]
+            y_1 += w[h_1, d] * x[d]
+            y_2 += w[h_2, d] * x[d]
+        out[h], out[h_1], out[h_2] = y_0, y_1, y_2
+
+
+@inlined
 def _pull(w, slope, target):
-    """target[d] = sum_h slope[h] W[h, d]."""
+    """target[d] = sum_h slope[h] W[h, d], four neurons at once while there are four."""
     target[:] = target.dtype.type(0)
-    for h in range(len(slope)):
-        row, s = w[h], slope[h]
+    whole = len(slope) // 4 * 4
+    for h in range(0, whole, 4):
+        y_0, y_1, y_2, y_3 = slope[h], slope[h + 1], slope[h + 2], slope[h + 3]
         for d in range(len(target)):
-            target[d] += s * row[d]
+            upper = y_0 * w[h, d] + y_1 * w[h + 1, d]
+            target[d] += upper + (y_2 * w[h + 2, d] + y_3 * w[h + 3, d])
+    for h in range(whole, len(slope)):
+        for d in range(len(target)):
+            target[d] += slope[h] * w[h, d]
 
 
 @inlined
@@ -86,14 +102,11 @@ def adjoint(
     one, two = output.dtype.type(1), output.dtype.type(2)
     top = len(weights) - 1
     for layer in range(len(weights)):
-        w, x = weights[layer][t], x_dot[i] if layer == 0 else value_dots[layer - 1][i]
         value, value_dot = values[layer][i], value_dots[layer][i]
+        x, rate = x_dot[i] if layer == 0 else value_dots[layer - 1][i], rates[layer, : len(value)]
+        _push(weights[layer][t], x, rate)
         for h in range(len(value)):
-            total = output.dtype.type(0)
-            for d in range(len(x)):
-                total += w[h, d] * x[d]
-            rates[layer, h] = total
-            value_dot[h] = (one - value[h] * value[h]) * total
+            value_dot[h] = (one - value[h] * value[h]) * rate[h]
     value, bar = values[top][i], x_bars[top][i]
     for h in range(len(value)):
         to_value = energy - two * value[h] * rates[top, h]
