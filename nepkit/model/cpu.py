@@ -57,9 +57,7 @@ class CpuEvaluation(Evaluation):
         self.gradient_into(out, energies, forces, virials)
         return self.model.views(out)
 
-    def gradient_into(
-        self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor | None
-    ):
+    def gradient_into(self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor | None):
         if virials is None:
             virials = forces.new_zeros(len(self.batch), 6)
         _, data, place = self.where

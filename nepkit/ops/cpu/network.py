@@ -21,8 +21,12 @@ def tanh(x):
     real = x.dtype.type
     one, limit, doublings = real(1), real(20), 4
     for h in range(len(x)):
-        y = limit if x[h] > limit else x[h]
-        y = (-limit if y < -limit else y) * real(1 / 2**doublings)
+        y = x[h]
+        if y > limit:  # not min and max, which may lose NaN
+            y = limit
+        elif y < -limit:
+            y = -limit
+        y *= real(1 / 2**doublings)
         u = y * y
         above = real(135135) + u * (real(17325) + u * (real(378) + u))
         below = real(135135) + u * (real(62370) + u * (real(3150) + u * real(28)))
@@ -144,7 +148,7 @@ def weight_gradients(
 ):  # fmt: skip
     """The gradient to the weights of one of ``n_parts`` parts of the neurons, all elements'."""
     order, starts = atoms
-    zero, top = element_out.dtype.type(0), len(values) - 1
+    top = len(values) - 1
     for layer in range(top + 1):
         x, rate = inputs, x_dot
         if layer > 0:
@@ -154,17 +158,16 @@ def weight_gradients(
             weight_out[layer], bias_out[layer],
         )  # fmt: skip
     value, value_dot, n_neurons = values[top], value_dots[top], output_out.shape[1]
+    first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
     for t in range(len(element_out)):
-        for h in range(n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts):
-            total = zero
-            for k in range(starts[t], starts[t + 1]):
-                i = order[k]
-                total += energy_bar[i] * value[i, h] + value_dot[i, h]
-            output_out[t, h] = total
+        output_out[t, first:last] = 0
+        total = element_out.dtype.type(0)
+        for k in range(starts[t], starts[t + 1]):
+            i = order[k]
+            total += energy_bar[i]
+            for h in range(first, last):
+                output_out[t, h] += energy_bar[i] * value[i, h] + value_dot[i, h]
         if part == 0:
-            total = zero
-            for k in range(starts[t], starts[t + 1]):
-                total += energy_bar[order[k]]
             element_out[t] = total
 
 
@@ -172,15 +175,14 @@ def weight_gradients(
 def _sum_outer(part, n_parts, order, starts, bars, slopes, x, rate, out, bias_out):
     """Sum bar x + slope rate over the atoms of each type, for one part of the neurons."""
     n_neurons = bars.shape[1]
+    first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
     for t in range(len(out)):
-        for h in range(n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts):
-            total = out.dtype.type(0)
-            for d in range(out.shape[2]):
-                out[t, h, d] = total
-            for k in range(starts[t], starts[t + 1]):
-                i = order[k]
+        out[t, first:last] = 0
+        bias_out[t, first:last] = 0
+        for k in range(starts[t], starts[t + 1]):
+            i = order[k]
+            for h in range(first, last):
                 bar, slope = bars[i, h], slopes[i, h]
-                total -= bar
+                bias_out[t, h] -= bar
                 for d in range(out.shape[2]):
                     out[t, h, d] += bar * x[i, d] + slope * rate[i, d]
-            bias_out[t, h] = total
