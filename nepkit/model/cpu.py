@@ -53,34 +53,37 @@ class CpuEvaluation(Evaluation):
     def gradient(
         self, energies: Tensor, forces: Tensor, virials: Tensor | None
     ) -> dict[str, Tensor]:
+        """As Evaluation.gradient says."""
         out = torch.empty_like(self.model.flat)
         self.gradient_into(out, energies, forces, virials)
         return self.model.views(out)
 
     def gradient_into(self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor | None):
+        """As Evaluation.gradient_into says, without a copy."""
         if virials is None:
             virials = forces.new_zeros(len(self.batch), 6)
         _, data, place = self.where
+        energies, views = energies.contiguous(), self.model.views(out)
+        types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)
+        by_type = network.atoms_by_type(types.numpy(), len(views["element_bias"]))
+        coefficients = [views[f"{kind}_coefficients"].flatten(1) for kind in ("radial", "angular")]
+        layers, n_parts = range(len(values)), len(self.parts)
+        hidden = arrays(views[f"hidden_weight_{k}"] for k in layers)
+        bias = arrays(views[f"hidden_bias_{k}"] for k in layers)
         x_dot = torch.empty_like(self.scaled_q)
         value_dots = arrays(torch.empty_like(value) for value in self.values)
         x_bars = arrays(torch.empty_like(value) for value in self.values)
         rows = [c.new_empty(place.row_start[-1], *c.shape[1:]) for c in self.coefficients]
-        types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)
+        flat_rows = [row.flatten(1) for row in rows]
         run(
             backward.backward, self.parts, *self.where, *self.coefficients, types, self.hidden,
             self.weights.output, self.model.q_scaler, self.s, self.s_slope, self.q_slope,
-            values, slopes, energies.contiguous(), forces.contiguous(), virials.contiguous(),
+            values, slopes, energies, forces.contiguous(), virials.contiguous(),
             x_dot, value_dots, x_bars, *rows,
         )  # fmt: skip
-        views = self.model.views(out)
-        layers, n_parts = range(len(values)), len(self.parts)
+        # At once, while the threads are awake.
         run(
-            backward.sums, [(part, n_parts) for part in range(n_parts)], data, place,
-            *(row.flatten(1) for row in rows), views["radial_coefficients"].flatten(1),
-            views["angular_coefficients"].flatten(1),
-            network.atoms_by_type(types.numpy(), len(views["element_bias"])), values, slopes,
-            energies.contiguous(), self.scaled_q, x_dot, value_dots, x_bars,
-            arrays(views[f"hidden_weight_{k}"] for k in layers),
-            arrays(views[f"hidden_bias_{k}"] for k in layers),
-            views["output_weight"], views["element_bias"],
+            backward.sums, [(part, n_parts) for part in range(n_parts)], data, place, *flat_rows,
+            *coefficients, by_type, values, slopes, energies, self.scaled_q, x_dot, value_dots,
+            x_bars, hidden, bias, views["output_weight"], views["element_bias"],
         )  # fmt: skip
