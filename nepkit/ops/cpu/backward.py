@@ -1,4 +1,4 @@
-"""From the derivatives of the loss to energies, forces and virials to its gradient (see forward.py).
+"""From the loss's derivatives to energies, forces and virials to its gradient (see forward.py).
 
 One pass over the atoms: what their pairs and rows pass on to each other stays in the cache. Sums
 over atoms of one type and rows of one pair type follow.
@@ -101,7 +101,8 @@ def tangents(atom, shape, data, radial_c, angular_c, change, work, radial, angul
 
 @inlined
 def row_gradients(
-    atom, row_shift, shape, data, slope, bar, q_slope, q_bar, radial, angular, radial_out, angular_out
+    atom, row_shift, shape, data, slope, bar, q_slope, q_bar,
+    radial, angular, radial_out, angular_out,
 ):  # fmt: skip
     """Each row's part of dL/dc (R, n, K): of s_bar on a, and of dU/ds on its tangent."""
     n_radial, k_radial = len(shape.n_radial), len(shape.k_radial)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numba
 
 # Sums may be reordered into vector registers; NaN and infinity keep their meaning. Without the
-# interpreter lock, ranges of atoms run in threads. Compiled code is kept on disk. With numpy's error
-# model a division needs no branch that raises, which would keep its loop scalar.
+# interpreter lock, ranges of atoms run in threads. Compiled code is kept on disk. With the error
+# model of numpy a division needs no branch that raises, which would keep its loop scalar.
 RULES = {
     "nogil": True,
     "cache": True,

@@ -154,7 +154,7 @@ def placed(selection: Selection, atoms: Tensor, rows: Tensor, halves: Tensor) ->
 
 @jit
 def moved(offsets, frames):
-    """Where each frame's members start in the batch (B + 1,), less where they do in the data (B,)."""
+    """Where frames' members start in the batch (B + 1,), and that less where in the data (B,)."""
     starts, shifts = np.zeros(len(frames) + 1, np.int64), np.empty(len(frames), np.int64)
     for slot, frame in enumerate(frames):
         shifts[slot] = starts[slot] - offsets[frame]
