@@ -25,8 +25,9 @@ class Neighbors:
     H pairs i, j lie within the radial cutoff; Q of them also within the angular cutoff. Each has
     two directions, i -> j and j -> i. The 2 H directed pairs are sorted by centre, then by
     neighbour type, and so are the 2 Q angular ones; ``first`` and ``second`` are the places of
-    the two directions in that order, each the other's reversed pair. A row is one (centre,
-    neighbour type) that has at least one pair. All indices are int32.
+    the two directions in that order, each the other's reversed pair. The pairs themselves are
+    sorted by the earlier of the two. A row is one (centre, neighbour type) that has at least one
+    pair. All indices are int32.
     """
 
     vectors: np.ndarray  # (H, 3) float64, r_j - r_i with its periodic image, Å
@@ -94,6 +95,10 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
     order = np.argsort(key, kind="stable").astype(np.int32)
     place = np.empty_like(order)
     place[order] = np.arange(2 * n_half, dtype=np.int32)
+    # Pairs in the order in which the directed ones first come upon them: whoever goes through the
+    # rows then reads what is stored by pair one after the other.
+    half = np.where(order < n_half, order, order - n_half)
+    pairs = half[place[half] + place[half + n_half] > 2 * np.arange(2 * n_half)]
 
     sorted_key = key[order]
     starts_row = np.ones(2 * n_half, dtype=bool)
@@ -103,12 +108,12 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
 
     limit = pair_cutoffs(settings.angular_cutoff)[type_i, type_j]
     is_angular = distance < limit
-    directed_is_angular = is_angular[np.where(order < n_half, order, order - n_half)]
+    directed_is_angular = is_angular[half]
     angular_place = (np.cumsum(directed_is_angular) - 1).astype(np.int32)
-    angular = np.flatnonzero(is_angular).astype(np.int32)
-    first, second = place[:n_half], place[n_half:]
+    angular = np.flatnonzero(is_angular[pairs]).astype(np.int32)
+    first, second = place[pairs], place[pairs + n_half]
     return Neighbors(
-        vectors, center, neighbor, first, second, row[first], row[second],
+        vectors[pairs], center[pairs], neighbor[pairs], first, second, row[first], row[second],
         angular, angular_place[first[angular]], angular_place[second[angular]],
         row_key // n_types, row_key % n_types,
         np.bincount(row, minlength=len(row_key)).astype(np.int32),

@@ -7,12 +7,8 @@ from torch import Tensor
 
 from ..data.batch import Selection
 from ..ops.cpu import backward, forward, network
-from ..ops.cpu.launch import PairData, Place, arrays, even_ranges, ranges, run, shape_of
+from ..ops.cpu.launch import PairData, Place, arrays, ranges, run, shape_of
 from .nep import Evaluation, Nep
-from .network import NetworkWeights
-
-# Atoms whose gradient to an element's network is summed in one go.
-NETWORK_TILE = 32
 
 
 class CpuEvaluation(Evaluation):
@@ -36,7 +32,7 @@ class CpuEvaluation(Evaluation):
         self.values = [like.new_empty(n_atoms, bias.shape[1]) for bias in weights.bias]
         self.slopes = [torch.empty_like(value) for value in self.values]
         energies = like.new_empty(n_atoms)
-        self.pairs = like.new_empty(2 * place.half_start[-1], 3)
+        self.pairs = like.new_empty(place.pair_start[-1], 3)
         self.hidden = arrays(weights.hidden)
         run(
             forward.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
@@ -53,51 +49,40 @@ class CpuEvaluation(Evaluation):
         run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
         return forces, self.frames.sum(virials)
 
-    def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
+    def gradient(
+        self, energies: Tensor, forces: Tensor, virials: Tensor | None
+    ) -> dict[str, Tensor]:
+        """As Evaluation.gradient says."""
+        out = torch.empty_like(self.model.flat)
+        self.gradient_into(out, energies, forces, virials)
+        return self.model.views(out)
+
+    def gradient_into(self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor | None):
+        """As Evaluation.gradient_into says, without a copy."""
         if virials is None:
             virials = forces.new_zeros(len(self.batch), 6)
         _, data, place = self.where
-        n_rows, n_halves = len(place.row), int(place.half_start[-1])
-        change = forces.new_empty(n_halves, 4)
-        bars = (forces.contiguous(), virials.contiguous())
-        run(backward.changes, even_ranges(n_halves), *self.where, *bars, change)
-        self.radial_rows = forces.new_empty(n_rows, self.radial_coefficients.shape[2])
-        self.angular_rows = forces.new_empty(n_rows, data.angular_density.shape[1])
-        self.s_dot, q_dot = torch.empty_like(self.s), torch.empty_like(self.q)
+        energies, views = energies.contiguous(), self.model.views(out)
+        types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)
+        by_type = network.atoms_by_type(types.numpy(), len(views["element_bias"]))
+        coefficients = [views[f"{kind}_coefficients"].flatten(1) for kind in ("radial", "angular")]
+        layers, n_parts = range(len(values)), len(self.parts)
+        hidden = arrays(views[f"hidden_weight_{k}"] for k in layers)
+        bias = arrays(views[f"hidden_bias_{k}"] for k in layers)
+        x_dot = torch.empty_like(self.scaled_q)
+        value_dots = arrays(torch.empty_like(value) for value in self.values)
+        x_bars = arrays(torch.empty_like(value) for value in self.values)
+        rows = [c.new_empty(place.row_start[-1], *c.shape[1:]) for c in self.coefficients]
+        flat_rows = [row.flatten(1) for row in rows]
         run(
-            backward.tangents, self.parts, *self.where, *self.coefficients, self.s, change,
-            self.radial_rows, self.angular_rows, self.s_dot, q_dot,
+            backward.backward, self.parts, *self.where, *self.coefficients, types, self.hidden,
+            self.weights.output, self.model.q_scaler, self.s, self.s_slope, self.q_slope,
+            values, slopes, energies, forces.contiguous(), virials.contiguous(),
+            x_dot, value_dots, x_bars, *rows,
         )  # fmt: skip
-        return q_dot
-
-    def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
-        weights, n_layers = self.weights, len(self.hidden)
-        n_types = len(weights.element)
-        *tiles, first_tile = network.tiles_of(self.batch.types.numpy(), n_types, NETWORK_TILE)
-        n_tiles = len(tiles[2])
-        like = (*weights.hidden, *weights.bias, weights.output, weights.element)
-        parts = [w.new_empty(n_tiles, *w.shape[1:]) for w in like]
-        q_bar = torch.empty_like(q_dot)
+        # At once, while the threads are awake.
         run(
-            network.gradients, even_ranges(n_tiles), tuple(tiles), self.hidden, weights.output,
-            self.scaled_q, arrays(self.values), arrays(self.slopes), energies, q_dot,
-            arrays(parts[:n_layers]), arrays(parts[n_layers:-2]), *parts[-2:], q_bar,
+            backward.sums, [(part, n_parts) for part in range(n_parts)], data, place, *flat_rows,
+            *coefficients, by_type, values, slopes, energies, self.scaled_q, x_dot, value_dots,
+            x_bars, hidden, bias, views["output_weight"], views["element_bias"],
         )  # fmt: skip
-        sums = [torch.empty_like(w) for w in like]
-        for part, total in zip(parts, sums):
-            flat = (part.view(n_tiles, -1), total.view(n_types, -1))
-            run(network.sum_tiles, [(0, n_types)], first_tile, *flat)
-        hidden, bias = tuple(sums[:n_layers]), tuple(sums[n_layers:-2])
-        return NetworkWeights(hidden, bias, *sums[-2:]), q_bar
-
-    def _coefficient_gradients(self, q_bar: Tensor) -> tuple[Tensor, Tensor]:
-        n_rows = len(self.where[2].row)
-        rows = [c.new_empty(n_rows, *c.shape[1:]) for c in self.coefficients]
-        run(
-            backward.gradients, self.parts, *self.where, self.s, self.s_slope, self.s_dot,
-            self.q_slope, q_bar, self.radial_rows, self.angular_rows, *rows,
-        )  # fmt: skip
-        sums = [torch.empty_like(c) for c in self.coefficients]
-        flat = [values.flatten(1) for values in (*rows, *sums)]
-        run(backward.sum_rows, [(0, len(sums[0]))], *self.where, *flat)
-        return sums[0], sums[1]

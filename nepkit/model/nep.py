@@ -113,6 +113,11 @@ class Evaluation:
         gradients |= {"output_weight": weights.output, "element_bias": weights.element}
         return gradients | {"radial_coefficients": radial, "angular_coefficients": angular}
 
+    def gradient_into(self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor | None):
+        """Write the gradient to ``out`` (n_parameters,), laid out as the model's ``flat``."""
+        parts = self.gradient(energies, forces, virials)
+        torch.cat([parts[name].flatten() for name in self.model.shapes], out=out)
+
     def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         """Tangent of q (N, D) along J v."""
         raise NotImplementedError

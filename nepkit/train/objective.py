@@ -15,15 +15,12 @@ from ..ops.tables import PAIR_TABLES
 from .loss import LossResult, Rules, loss, sums
 
 
-def gradient_of(
+def loss_of(
     evaluation: Evaluation, rules: Rules, use_virial: bool, totals: Tensor | None = None
-) -> tuple[LossResult, list[Tensor]]:
-    """The loss of an evaluation, and its gradient in pieces that make up the flat tensor."""
-    energy, forces, virials = predicted(evaluation, use_virial)
-    result = loss(evaluation.batch, rules, energy, forces, virials, totals)
-    to_atoms = evaluation.frames.spread(result.energy)
-    parts = evaluation.gradient(to_atoms, result.forces, result.virial)
-    return result, [parts[name].flatten() for name in evaluation.model.shapes]
+) -> tuple[LossResult, Tensor]:
+    """The loss of an evaluation, and its derivative to the energies of the atoms (N,)."""
+    result = loss(evaluation.batch, rules, *predicted(evaluation, use_virial), totals)
+    return result, evaluation.frames.spread(result.energy)
 
 
 def predicted(evaluation: Evaluation, use_virial: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -47,8 +44,9 @@ def analytic(
     ``totals``: see loss; of the larger batch that this one is a part of.
     """
     evaluation = RowEvaluation(model, batch, flat, contract)
-    result, parts = gradient_of(evaluation, rules, use_virial, totals)
-    return result, torch.cat(parts)
+    result, to_atoms = loss_of(evaluation, rules, use_virial, totals)
+    parts = evaluation.gradient(to_atoms, result.forces, result.virial)
+    return result, torch.cat([parts[name].flatten() for name in model.shapes])
 
 
 def error_sums(

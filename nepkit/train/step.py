@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ from ..ops.policy import kernels_on, on_reference_path
 from ..ops.tables import with_tables
 from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
-from .objective import analytic, autograd, error_sums, gradient_of
+from .objective import analytic, autograd, error_sums, loss_of
 
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 FORCE_MODES = {"analytic": analytic, "autograd": autograd}
@@ -128,8 +129,9 @@ class Step:
         members = torch.as_tensor(frames, device=self.structures.device)
         if not self.fused:
             return self._differentiate([self.structures.batch(members)])
-        result, parts = gradient_of(self.evaluate(members), self.rules, self.use_virial)
-        torch.cat(parts, out=self.gradient)
+        evaluation = self.evaluate(members)
+        result, to_atoms = loss_of(evaluation, self.rules, self.use_virial)
+        evaluation.gradient_into(self.gradient, to_atoms, result.forces, result.virial)
         self._regularise()
         return result
 
@@ -158,10 +160,10 @@ class Step:
 
     def _update(self, weight: float | Tensor):
         norm = self.gradient.norm()
-        finite = torch.isfinite(norm)
-        self.unusable.copy_(torch.where(finite, 0.0, self.unusable + 1.0))
-        self.skipped += ~finite
-        self.optimizer.found_inf = (~finite).float()
+        unusable = (~(norm < math.inf)).float()  # 1 for infinity and NaN, else 0
+        self.unusable.add_(1.0).mul_(unusable)
+        self.skipped += unusable
+        self.optimizer.found_inf = unusable
         self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
         self.optimizer.step()
         self.average.lerp_(self.model.flat, weight)

@@ -8,10 +8,10 @@ They work on one atom's s (n L,), component m of function n at n * L + m, and it
 
 from __future__ import annotations
 
-from .jit import jit
+from .jit import inlined
 
 
-@jit
+@inlined
 def first_square(shape, data, s, t, n):
     """sum_m w s_m t_m over l = 1."""
     n_components, total = len(shape.components), data.parity.dtype.type(0)
@@ -20,13 +20,13 @@ def first_square(shape, data, s, t, n):
     return total
 
 
-@jit
+@inlined
 def quartic_place(shape, data):
     """Where q1111 starts in q."""
     return len(shape.n_radial) + (len(shape.l_max) + data.quartic[0]) * len(shape.n_angular)
 
 
-@jit
+@inlined
 def values(shape, data, s, q):
     """q from the angular part on; those places must hold 0."""
     n_radial, l_max = len(shape.n_radial), len(shape.l_max)
@@ -51,7 +51,7 @@ def values(shape, data, s, q):
             q[place + n] = factor * q_1 * q_1
 
 
-@jit
+@inlined
 def pull(shape, data, s, q_bar, out):
     """Gradient to s of sum q_bar q."""
     real, n_radial, l_max = data.parity.dtype.type, len(shape.n_radial), len(shape.l_max)
@@ -79,7 +79,7 @@ def pull(shape, data, s, q_bar, out):
                 out[m] += w * data.square_weight[m - n * n_components] * s[m]
 
 
-@jit
+@inlined
 def push(shape, data, s, s_dot, q_dot):
     """Change of q as s changes by s_dot; those places must hold 0."""
     real, n_radial, l_max = data.parity.dtype.type, len(shape.n_radial), len(shape.l_max)
@@ -107,7 +107,7 @@ def push(shape, data, s, s_dot, q_dot):
             q_dot[place + n] = factor * first_square(shape, data, s, s, n) * rate
 
 
-@jit
+@inlined
 def pull_push(shape, data, s, s_dot, q_bar, out):
     """Add to out the gradient to s of sum q_bar push(s, s_dot)."""
     real, n_radial, l_max = data.parity.dtype.type, len(shape.n_radial), len(shape.l_max)

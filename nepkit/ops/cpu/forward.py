@@ -3,14 +3,19 @@
 Each kernel works on a range of a batch's atoms and writes only what belongs to them, so that
 ranges run side by side in threads and no result depends on their number. Signs and formulas are
 those of ops/geometry.py and model/invariants.py, the definitions. ``data`` and ``batch`` are
-PairData and Place of launch.py; ``shape`` holds sizes as the
-lengths of its tuples, which are constants to the compiler. ``code`` tells a directed pair by its half pair: h for i -> j, ~h
-for j -> i, where r and all odd harmonics change sign.
+PairData and Place of launch.py; ``shape`` holds sizes as the lengths of its tuples, which are
+constants to the compiler. ``code`` tells a directed pair by its half pair: h for i -> j, ~h for
+j -> i, where r and all odd harmonics change sign.
 
 How the loops are written decides their speed. Sums over neighbours of one atom or row are kept as
 flat arrays, component m of function k at k * L + m with a constant L; then numba turns the loop
 over m into vector instructions, with the loops over k and n unrolled inside it. With arrays of two
-dimensions or the loops the other way round it stays scalar, up to eight times slower.
+dimensions or the loops the other way round it stays scalar, up to eight times slower. So it does
+where the innermost loop is short and of constant length, for it is unrolled first, and where an
+index may be negative for all that the compiler knows, as the difference of two others may.
+
+A kernel kept on disk is compiled anew only when its own file changes: change this one with what it
+calls.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from ...data.batch import Batch, Selection
 from ..harmonics import component_count, degrees, three_body_weights
 from ..monomials import MONOMIALS
 from .forward import densities
+from .jit import jit
 
 
 class PairData(NamedTuple):
@@ -59,8 +60,8 @@ class Place(NamedTuple):
     atom_shift: np.ndarray  # (B,) atom of the batch less atom of the data
     pair_shift: np.ndarray  # (B,) the same for directed pairs
     row_shift: np.ndarray  # (B,) the same for rows
-    half_start: np.ndarray  # (B + 1,) half pairs of a frame of the batch
-    row: np.ndarray  # (R,) row of the data
+    pair_start: np.ndarray  # (B + 1,) directed pairs of a frame of the batch
+    row_start: np.ndarray  # (B + 1,) rows of a frame of the batch
 
 
 def pair_data(
@@ -138,28 +139,32 @@ def shape_of(settings: ModelSettings) -> Shape:
 def placed(selection: Selection, atoms: Tensor, rows: Tensor, halves: Tensor) -> Place:
     """The place of a selection of frames in data with these offsets (F + 1,) int64."""
     frames = selection.frames.numpy()
-
-    def shifts(offsets: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        starts = offsets.numpy()[frames]
-        counts = offsets.numpy()[frames + 1] - starts
-        return np.cumsum(counts) - counts - starts, counts
-
-    row_shift, row_counts = shifts(rows)
-    half_shift, half_counts = shifts(halves)
-    n_rows = int(row_counts.sum())
+    _, atom_shift = moved(atoms.numpy(), frames)
+    row_start, row_shift = moved(rows.numpy(), frames)
+    half_start, half_shift = moved(halves.numpy(), frames)
     return Place(
-        selection.atom_index.long().numpy(), selection.atom_frame.numpy(), shifts(atoms)[0],
-        2 * half_shift, row_shift, np.append(0, np.cumsum(half_counts)),
-        np.arange(n_rows) - np.repeat(row_shift, row_counts),
+        selection.atom_index.long().numpy(), selection.atom_frame.numpy(), atom_shift,
+        2 * half_shift, row_shift, 2 * half_start, row_start,
     )  # fmt: skip
+
+
+@jit
+def moved(offsets, frames):
+    """Where frames' members start in the batch (B + 1,), and that less where in the data (B,)."""
+    starts, shifts = np.zeros(len(frames) + 1, np.int64), np.empty(len(frames), np.int64)
+    for slot, frame in enumerate(frames):
+        shifts[slot] = starts[slot] - offsets[frame]
+        starts[slot + 1] = starts[slot] + offsets[frame + 1] - offsets[frame]
+    return starts, shifts
 
 
 def whole(batch: Batch) -> Place:
     """The place of a batch in data that are the batch itself."""
-    none = np.zeros(len(batch), dtype=np.int64)
+    none, half_start = np.zeros(len(batch), dtype=np.int64), batch.half_start.long().numpy()
+    row_start = batch.row_start.numpy()[batch.atom_start.numpy()].astype(np.int64)
     return Place(
         np.arange(len(batch.types)), batch.atom_frame.numpy(), none, none, none,
-        batch.half_start.long().numpy(), np.arange(len(batch.row_center)),
+        2 * half_start, row_start,
     )  # fmt: skip
 
 
@@ -197,17 +202,27 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 
 def ranges(data: PairData, batch: Place) -> list[tuple[int, int]]:
-    """Ranges of the batch's atoms with about as many pairs each, one a thread."""
+    """Ranges of the batch's atoms with about as much work each, one a thread."""
     n_threads, n_atoms = thread_count(), len(batch.atom)
     if n_threads == 1 or n_atoms < 2 * n_threads:
         return [(0, n_atoms)]
-    first, last = data.row_start[batch.atom], data.row_start[batch.atom + 1]
-    # An angular pair costs about as much as ten radial ones.
-    work = data.radial_start[last] - data.radial_start[first]
-    work = np.cumsum(work + 10 * (data.angular_start[last] - data.angular_start[first]) + 1)
+    work = work_until(batch.atom, data.row_start, data.radial_start, data.angular_start)
     cuts = np.searchsorted(work, work[-1] * np.arange(1, n_threads) / n_threads)
     ends = [0, *cuts.tolist(), n_atoms]
     return list(zip(ends[:-1], ends[1:]))
+
+
+@jit
+def work_until(atoms, row_start, radial_start, angular_start):
+    """The work of a step up to each atom (N,), in units of a radial pair's."""
+    result, total = np.empty(len(atoms), np.int64), 0
+    for i, atom in enumerate(atoms):
+        first, last = row_start[atom], row_start[atom + 1]
+        # About what a network, a row and an angular pair cost.
+        total += 100 + 25 * (last - first) + 4 * (angular_start[last] - angular_start[first])
+        total += radial_start[last] - radial_start[first]
+        result[i] = total
+    return result
 
 
 def even_ranges(count: int) -> list[tuple[int, int]]:

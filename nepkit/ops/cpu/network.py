@@ -6,11 +6,34 @@ layers of (T, H, in) and (T, H).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from .jit import jit
+from .jit import inlined, jit
+
+
+@inlined
+def tanh(x):
+    """Replace x (H,) by its tanh, in operations that work on whole vector registers.
+
+    tanh(x / 16) by its continued fraction, cut where double precision no longer sees it, and four
+    times tanh(2 y) = 2 tanh(y) / (1 + tanh(y)^2); beyond 20 the result is 1. NaN stays NaN.
+    """
+    real = x.dtype.type
+    one, limit, doublings = real(1), real(20), 4
+    for h in range(len(x)):
+        y = x[h]
+        if y > limit:  # not min and max, which may lose NaN
+            y = limit
+        elif y < -limit:
+            y = -limit
+        y *= real(1 / 2**doublings)
+        u = y * y
+        above = real(135135) + u * (real(17325) + u * (real(378) + u))
+        below = real(135135) + u * (real(62370) + u * (real(3150) + u * real(28)))
+        y = y * above / below
+        for _ in range(doublings):
+            y = (y + y) / (one + y * y)
+        x[h] = y
 
 
 @jit
@@ -21,13 +44,11 @@ def evaluate(first, last, types, weights, biases, output, q, values, energies, s
     for i in range(first, last):
         t = types[i]
         for layer in range(len(weights)):
-            w, x = weights[layer][t], q[i] if layer == 0 else values[layer - 1][i]
             value = values[layer][i]
+            _push(weights[layer][t], q[i] if layer == 0 else values[layer - 1][i], value)
             for h in range(len(value)):
-                total = -biases[layer][t, h]
-                for d in range(len(x)):
-                    total += w[h, d] * x[d]
-                value[h] = math.tanh(total)
+                value[h] -= biases[layer][t, h]
+            tanh(value)
         total = output.dtype.type(0)
         for h in range(output.shape[1]):
             value_h = values[top][i, h]
@@ -43,110 +64,125 @@ def evaluate(first, last, types, weights, biases, output, q, values, energies, s
                     target[h] *= one - value_h * value_h
 
 
-@jit
+@inlined
+def _push(w, x, out):
+    """out[h] = sum_d W[h, d] x[d], three neurons at once, the last ones perhaps twice."""
+    last = len(out) - 1
+    for h in range(0, len(out), 3):
+        h_1, h_2 = min(h + 1, last), min(h + 2, last)
+        y_0 = y_1 = y_2 = x.dtype.type(0)
+        for d in range(w.shape[1]):
+            y_0 += w[h, d] * x[d]
+            y_1 += w[h_1, d] * x[d]
+            y_2 += w[h_2, d] * x[d]
+        out[h], out[h_1], out[h_2] = y_0, y_1, y_2
+
+
+@inlined
 def _pull(w, slope, target):
-    """target[d] = sum_h slope[h] W[h, d]."""
+    """target[d] = sum_h slope[h] W[h, d], four neurons at once while there are four."""
     target[:] = target.dtype.type(0)
-    for h in range(len(slope)):
-        row, s = w[h], slope[h]
+    whole = len(slope) // 4 * 4
+    for h in range(0, whole, 4):
+        y_0, y_1, y_2, y_3 = slope[h], slope[h + 1], slope[h + 2], slope[h + 3]
         for d in range(len(target)):
-            target[d] += s * row[d]
+            upper = y_0 * w[h, d] + y_1 * w[h + 1, d]
+            target[d] += upper + (y_2 * w[h + 2, d] + y_3 * w[h + 3, d])
+    for h in range(whole, len(slope)):
+        for d in range(len(target)):
+            target[d] += slope[h] * w[h, d]
+
+
+@inlined
+def adjoint(
+    i, t, weights, output, values, slopes, energy, x_dot, value_dots, x_bars, rates, q_bar
+):  # fmt: skip
+    """Tangents and gradients in the network of atom i, of energy U_i + dU_i/dq . q_dot_i.
+
+    ``x_dot`` (N, D) is the tangent of scaled q; ``value_dots`` are those of each layer's values,
+    ``x_bars`` the gradients to what goes into each layer's tanh, ``q_bar`` (D,) that to scaled q.
+    ``rates`` (layers, H) holds the tangents of what goes into tanh.
+    """
+    one, two = output.dtype.type(1), output.dtype.type(2)
+    top = len(weights) - 1
+    for layer in range(len(weights)):
+        value, value_dot = values[layer][i], value_dots[layer][i]
+        x, rate = x_dot[i] if layer == 0 else value_dots[layer - 1][i], rates[layer, : len(value)]
+        _push(weights[layer][t], x, rate)
+        for h in range(len(value)):
+            value_dot[h] = (one - value[h] * value[h]) * rate[h]
+    value, bar = values[top][i], x_bars[top][i]
+    for h in range(len(value)):
+        to_value = energy - two * value[h] * rates[top, h]
+        bar[h] = output[t, h] * to_value * (one - value[h] * value[h])
+    for layer in range(top, 0, -1):
+        # What comes down to the values of the layer below, and to their tangents.
+        below, value = x_bars[layer - 1][i], values[layer - 1][i]
+        to_tangent = np.empty_like(below)
+        _pull(weights[layer][t], x_bars[layer][i], below)
+        _pull(weights[layer][t], slopes[layer][i], to_tangent)
+        for h in range(len(value)):
+            below[h] -= two * value[h] * rates[layer - 1, h] * to_tangent[h]
+            below[h] *= one - value[h] * value[h]
+    _pull(weights[0][t], x_bars[0][i], q_bar)
 
 
 @jit
-def tiles_of(types, n_types, size):
-    """Atoms (N,) sorted by type and cut into tiles of one type, ``size`` atoms at most.
-
-    Returns the order, the start of each tile in it, its type, and the first tile of each type.
-    """
-    counts = np.zeros(n_types + 1, np.int64)
+def atoms_by_type(types, n_types):
+    """The atoms (N,) sorted by type, and the start of each type's (T + 1,)."""
+    starts = np.zeros(n_types + 1, np.int64)
     for t in types:
-        counts[t + 1] += 1
-    first_tile = np.zeros(n_types + 1, np.int64)
-    for t in range(n_types):
-        first_tile[t + 1] = first_tile[t] + (counts[t + 1] + size - 1) // size
-    place = np.cumsum(counts)
-    n_tiles = first_tile[n_types]
-    starts, tile_type = np.empty(n_tiles + 1, np.int64), np.empty(n_tiles, np.int64)
-    for t in range(n_types):
-        for k in range(first_tile[t], first_tile[t + 1]):
-            starts[k], tile_type[k] = place[t] + (k - first_tile[t]) * size, t
-    starts[n_tiles] = len(types)
-    order = np.empty(len(types), np.int64)
+        starts[t + 1] += 1
+    starts = np.cumsum(starts)
+    place, order = starts.copy(), np.empty(len(types), np.int64)
     for i in range(len(types)):
         order[place[types[i]]] = i
         place[types[i]] += 1
-    return order, starts, tile_type, first_tile
+    return order, starts
 
 
 @jit
-def gradients(
-    first, last, tiles, weights, output, inputs, values, slopes_in, energy_bar, q_dot,
-    weight_out, bias_out, output_out, element_out, q_bar,
+def weight_gradients(
+    part, n_parts, atoms, values, slopes, energy_bar, inputs, x_dot, value_dots, x_bars,
+    weight_out, bias_out, output_out, element_out,
 ):  # fmt: skip
-    """Gradient of sum_i [energy_bar_i U_i + dU_i/dq . q_dot_i] by tile of atoms, and to q (N, D)."""
-    order, starts, tile_type = tiles
-    zero, one, two = output.dtype.type(0), output.dtype.type(1), output.dtype.type(2)
-    n_layers = len(weights)
-    widest = max([w.shape[1] for w in weights])
-    rates = np.empty((n_layers, widest), output.dtype)
-    tangents = np.empty((n_layers, widest), output.dtype)
-    x_bar = np.empty((n_layers, widest), output.dtype)
-    down = np.empty(widest, output.dtype)
-    for tile in range(first, last):
-        t = tile_type[tile]
-        for layer in range(n_layers):
-            weight_out[layer][tile] = zero
-            bias_out[layer][tile] = zero
-        output_out[tile] = zero
-        element_out[tile] = zero
-        for member in range(starts[tile], starts[tile + 1]):
-            i = order[member]
-            e = energy_bar[i]
-            element_out[tile] += e
-            for layer in range(n_layers):
-                w, x = weights[layer][t], q_dot[i] if layer == 0 else tangents[layer - 1]
-                value = values[layer][i]
-                for h in range(w.shape[0]):
-                    total, row = zero, w[h]
-                    for d in range(len(row)):
-                        total += row[d] * x[d]
-                    rates[layer, h] = total
-                    tangents[layer, h] = (one - value[h] * value[h]) * total
-            top = n_layers - 1
-            value = values[top][i]
-            for h in range(output.shape[1]):
-                output_out[tile, h] += e * value[h] + tangents[top, h]
-                bar = e * output[t, h] - two * value[h] * rates[top, h] * output[t, h]
-                x_bar[top, h] = bar * (one - value[h] * value[h])
-            for layer in range(top, -1, -1):
-                w, slope = weights[layer][t], slopes_in[layer][i]
-                n_in = w.shape[1]
-                x = inputs[i] if layer == 0 else values[layer - 1][i]
-                x_dot = q_dot[i] if layer == 0 else tangents[layer - 1]
-                for h in range(w.shape[0]):
-                    bar, s, row = x_bar[layer, h], slope[h], weight_out[layer][tile, h]
-                    bias_out[layer][tile, h] -= bar
-                    for d in range(n_in):
-                        row[d] += bar * x[d] + s * x_dot[d]
-                if layer == 0:
-                    _pull(w, x_bar[0, : w.shape[0]], q_bar[i])
-                    continue
-                # What comes down to the values of the layer below, and to their tangents.
-                below, to_tangent = x_bar[layer - 1, :n_in], down[:n_in]
-                _pull(w, x_bar[layer, : w.shape[0]], below)
-                _pull(w, slope, to_tangent)
-                under = values[layer - 1][i]
-                for h in range(n_in):
-                    below[h] -= two * under[h] * rates[layer - 1, h] * to_tangent[h]
-                    below[h] *= one - under[h] * under[h]
+    """The gradient to the weights of one of ``n_parts`` parts of the neurons, all elements'."""
+    order, starts = atoms
+    top = len(values) - 1
+    for layer in range(top + 1):
+        x, rate = inputs, x_dot
+        if layer > 0:
+            x, rate = values[layer - 1], value_dots[layer - 1]
+        _sum_outer(
+            part, n_parts, order, starts, x_bars[layer], slopes[layer], x, rate,
+            weight_out[layer], bias_out[layer],
+        )  # fmt: skip
+    value, value_dot, n_neurons = values[top], value_dots[top], output_out.shape[1]
+    first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
+    for t in range(len(element_out)):
+        output_out[t, first:last] = 0
+        total = element_out.dtype.type(0)
+        for k in range(starts[t], starts[t + 1]):
+            i = order[k]
+            total += energy_bar[i]
+            for h in range(first, last):
+                output_out[t, h] += energy_bar[i] * value[i, h] + value_dot[i, h]
+        if part == 0:
+            element_out[t] = total
 
 
 @jit
-def sum_tiles(first, last, first_tile, tiles, out):
-    """Sum the tiles (tiles, A) of each type from first to last."""
-    for t in range(first, last):
-        out[t] = out.dtype.type(0)
-        for tile in range(first_tile[t], first_tile[t + 1]):
-            for k in range(out.shape[1]):
-                out[t, k] += tiles[tile, k]
+def _sum_outer(part, n_parts, order, starts, bars, slopes, x, rate, out, bias_out):
+    """Sum bar x + slope rate over the atoms of each type, for one part of the neurons."""
+    n_neurons = bars.shape[1]
+    first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
+    for t in range(len(out)):
+        out[t, first:last] = 0
+        bias_out[t, first:last] = 0
+        for k in range(starts[t], starts[t + 1]):
+            i = order[k]
+            for h in range(first, last):
+                bar, slope = bars[i, h], slopes[i, h]
+                bias_out[t, h] -= bar
+                for d in range(out.shape[2]):
+                    out[t, h, d] += bar * x[i, d] + slope * rate[i, d]
