@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 
 from ..config import ModelSettings
-from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS, Batch
-from .pairs import both_ways, dot, parity_of, pulls, row_sums_of_changes, sums_of_atoms
+from ..data.batch import Batch
+from .pairs import (
+    both_ways,
+    changes_of_pairs,
+    parity_of,
+    pulls,
+    row_sums_of_changes,
+    sums_of_atoms,
+)
 from .segment import Segments
 from .tables import with_tables
 
@@ -71,13 +78,12 @@ class Geometry:
     def change(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         """v of each pair and its part along the pair (H, 4), of dL/dF (N, 3), dL/dW (B, 6) or None."""
         batch = self.batch
-        change = forces.index_select(0, batch.center) - forces.index_select(0, batch.neighbor)
-        tangent = list(change.unbind(1))
-        if virials is not None:
-            of_frame = virials.index_select(0, batch.half_frame)
-            for k, (row, column) in enumerate(zip(VIRIAL_ROWS, VIRIAL_COLUMNS)):
-                tangent[column] = tangent[column] - self.vectors[:, row] * of_frame[:, k]
-        return torch.stack([*tangent, dot(tangent, self.unit.unbind(1))], dim=1)
+        if virials is None:
+            virials = forces.new_zeros(len(batch), 6)
+        return changes_of_pairs(
+            forces.contiguous(), virials.contiguous(), batch.center, batch.neighbor,
+            batch.half_frame, self.vectors, self.unit,
+        )  # fmt: skip
 
     def tangent_densities(self, forces: Tensor, virials: Tensor | None) -> tuple[Tensor, Tensor]:
         """J v: (R, K_R) and (R, K_A, L), of dL/dF (N, 3) and dL/dW (B, 6) or None. Adjoint of J^T."""

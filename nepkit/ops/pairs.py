@@ -1,4 +1,4 @@
-"""The two sums over pairs, J^T and J, as operators: plain torch, the definition, and Triton.
+"""The sums over pairs, J^T and J, as operators: plain torch, the definition, and Triton.
 
 Letters and orders as in Batch; a pair is seen from both of its ends, directed pair 2 h + side.
 """
@@ -56,6 +56,30 @@ def sums_of_atoms(
 def _(radial, angular, radial_slope, basis, harmonics, unit, vectors, half, first_row, second_row,
       radial_order, angular_order, row_start, radial_start, angular_start):  # fmt: skip
     return radial.new_empty(row_start.shape[0] - 1, 9)
+
+
+@torch.library.custom_op(
+    "nepkit::changes_of_pairs",
+    mutates_args=(),
+    schema="(Tensor forces, Tensor virials, Tensor center, Tensor neighbor, Tensor frame,"
+    " Tensor vectors, Tensor unit) -> Tensor",
+)
+def changes_of_pairs(forces, virials, center, neighbor, frame, vectors, unit):
+    """v = F_i - F_j - W^T r and v . r/|r| of each pair (H, 4), of dL/dF (N, 3) and dL/dW (B, 6)."""
+    if kernels_on(forces.device):
+        from .triton.changes import launch
+
+        return launch(forces, virials, center, neighbor, frame, vectors, unit)
+    tangent = list((forces.index_select(0, center) - forces.index_select(0, neighbor)).unbind(1))
+    of_frame = virials.index_select(0, frame)
+    for k, (row, column) in enumerate(zip(VIRIAL_ROWS, VIRIAL_COLUMNS)):
+        tangent[column] = tangent[column] - vectors[:, row] * of_frame[:, k]
+    return torch.stack([*tangent, dot(tangent, unit.unbind(1))], dim=1)
+
+
+@changes_of_pairs.register_fake
+def _(forces, virials, center, neighbor, frame, vectors, unit):
+    return forces.new_empty(center.shape[0], 4)
 
 
 @torch.library.custom_op(

@@ -8,6 +8,9 @@ import torch
 import triton
 
 DEFAULT = {
+    "loss_frames": {"ATOMS": 128, "num_warps": 4},
+    "loss_slopes": {"ATOMS": 128, "num_warps": 4},
+    "changes": {"BLOCK": 128, "num_warps": 4},
     "members": {"BLOCK": 256, "num_warps": 4},
     "radial_forces": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
     "angular_forces": {"num_warps": 1},
