@@ -13,6 +13,9 @@ DEFAULT = {
     "atom_sums": {"ATOMS": 4, "PLACES": 32, "num_warps": 4},
     "radial_tangents": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
     "angular_tangents": {"num_warps": 1},
+    "contraction": {"num_warps": 1},
+    "expansion": {"num_warps": 1},
+    "coefficient_products": {"INNER": 64, "num_warps": 1},
 }
 # By the name that torch gives: gfx90a, gfx942, ... or sm_90.
 TABLE: dict[str, dict[str, dict[str, int]]] = {}
