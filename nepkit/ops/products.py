@@ -22,9 +22,7 @@ ROW_TILE = 16
     schema="(Tensor radial, Tensor angular, Tensor radial_coefficients,"
     " Tensor angular_coefficients, Tensor group, Tensor row_start) -> (Tensor, Tensor)",
 )
-def contracted_rows(
-    radial, angular, radial_coefficients, angular_coefficients, group, row_start
-):
+def contracted_rows(radial, angular, radial_coefficients, angular_coefficients, group, row_start):
     """s_R (N, n_R) and s_A (N, n_A, L): sums over an atom's rows and k of c[g, n, k] a[row, k, l].
 
     From a_R (R, K_R) and a_A (R, K_A, L).
