@@ -39,32 +39,33 @@ def products_kernel(
     L: tl.constexpr, NRP: tl.constexpr, KRP: tl.constexpr, NAP: tl.constexpr, KAP: tl.constexpr,
     TILE: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
-    """The radial (n_R, K_R) and then the angular (n_A, K_A) products of the tile of this program."""
+    """The radial (n_R, K_R) and then the angular (n_A, K_A) products of the tile of this program.
+
+    Nothing is stored for an empty tile: it is in no sum.
+    """
     tile = tl.program_id(0)
     member += tile * TILE
     out += tile.to(tl.int64) * (NR * KR + NA * KA)
     near = tl.zeros((NRP, KRP), dtype=out.dtype.element_ty)
     around = tl.zeros((NAP, KAP), dtype=out.dtype.element_ty)
+    slot = tl.arange(0, TILE)
+    count = tl.sum((tl.load(member + slot) < n_rows).to(tl.int32), 0)
+    if count == 0:
+        return
+    near = _added(near, q_bar, radial, center, member, slot, n_rows, D, NR, KR, 1, NRP, KRP, TILE)
+    near = _added(
+        near, q_slope, radial_tangent, center, member, slot, n_rows, D, NR, KR, 1, NRP, KRP, TILE
+    )
     # A tile fills from its first slot.
-    if tl.load(member) < n_rows:
-        inner = tl.arange(0, TILE)
-        near = _added(
-            near, q_bar, radial, center, member, inner, n_rows, D, NR, KR, 1, NRP, KRP, TILE
+    for step in range(0, count * L, INNER):
+        inner = step + tl.arange(0, INNER)
+        around = _added(
+            around, s_bar, angular, center, member, inner, n_rows, NA * L, NA, KA, L, NAP, KAP, TILE
         )
-        near = _added(
-            near, q_slope, radial_tangent, center, member, inner, n_rows, D,
-            NR, KR, 1, NRP, KRP, TILE,
+        around = _added(
+            around, slope, angular_tangent, center, member, inner, n_rows, NA * L,
+            NA, KA, L, NAP, KAP, TILE,
         )  # fmt: skip
-        for step in range(0, TILE * L, INNER):
-            inner = step + tl.arange(0, INNER)
-            around = _added(
-                around, s_bar, angular, center, member, inner, n_rows, NA * L,
-                NA, KA, L, NAP, KAP, TILE,
-            )  # fmt: skip
-            around = _added(
-                around, slope, angular_tangent, center, member, inner, n_rows, NA * L,
-                NA, KA, L, NAP, KAP, TILE,
-            )  # fmt: skip
     n, k = tl.arange(0, NRP), tl.arange(0, KRP)
     mask = (n < NR)[:, None] & (k < KR)[None, :]
     tl.store(out + n[:, None] * KR + k[None, :], near, mask=mask)

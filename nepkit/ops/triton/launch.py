@@ -15,8 +15,9 @@ DEFAULT = {
     "angular_tangents": {"num_warps": 1},
     "contraction": {"num_warps": 1},
     "expansion": {"num_warps": 1},
-    "coefficient_products": {"INNER": 64, "num_warps": 1},
+    "coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1},
     "invariants": {"ITEMS": 16, "num_warps": 4},
+    "layers": {"HB": 32, "AB": 32, "num_warps": 4, "num_stages": 1},
 }
 # By the name that torch gives: gfx90a, gfx942, ... or sm_90.
 TABLE: dict[str, dict[str, dict[str, int]]] = {}
