@@ -10,6 +10,7 @@ from torch import Tensor
 from ..config import ModelSettings
 from ..data.batch import Selection
 from ..ops.segment import Segments
+from ..ops.terms import terms_of
 from .invariants import Invariants
 from .network import NetworkWeights
 
@@ -38,6 +39,7 @@ class Nep:
         # Energy of each element that no environment changes, taken out of the network (T,).
         self.element_energy = torch.zeros(n_types, device=device, dtype=torch.float64)
         self.invariants = Invariants(settings.l_max, settings.invariants, self.flat)
+        self.terms = terms_of(settings.l_max, settings.invariants, self.flat)  # the same, for kernels
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views of ``flat`` (n_parameters,)."""

@@ -62,10 +62,21 @@ class TiledGroups(Groups):
         skipped = tile * tile_start[:-1] - start[:-1]
         place = slots.view(-1, tile) - skipped.index_select(0, of_tile)[:, None]
         empty = place >= start.index_select(0, of_tile + 1)[:, None]
-        members = order.index_select(0, place.clamp(max=max(len(group) - 1, 0)).flatten())
+        members = slots
+        if len(group):
+            members = order.index_select(0, place.clamp(max=len(group) - 1).flatten())
         self.member = torch.where(empty.flatten(), len(group), members)
-        slot = slots[: len(group)] + skipped.index_select(0, group.index_select(0, order))
-        self.slot = torch.empty_like(slot).scatter(0, order.long(), slot)  # of each member
+        self._skipped, self._slot = skipped, None
+
+    @property
+    def slot(self) -> Tensor:
+        """The slot of each member (M,)."""
+        if self._slot is None:
+            order = self.segments.order
+            slots = torch.arange(len(order), dtype=torch.int32, device=order.device)
+            slot = slots + self._skipped.index_select(0, self.group.index_select(0, order))
+            self._slot = torch.empty_like(slot).scatter(0, order.long(), slot)
+        return self._slot
 
     def gather(self, values: Tensor) -> Tensor:
         """values (M, A) in slots, (tiles, tile, A)."""

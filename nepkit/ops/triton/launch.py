@@ -17,6 +17,11 @@ DEFAULT = {
     "atom_sums": {"ATOMS": 4, "PLACES": 32, "num_warps": 4},
     "radial_tangents": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
     "angular_tangents": {"num_warps": 1},
+    "contraction": {"num_warps": 1},
+    "expansion": {"num_warps": 1},
+    "coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1},
+    "invariants": {"ITEMS": 16, "num_warps": 4},
+    "layers": {"HB": 32, "AB": 32, "num_warps": 4, "num_stages": 1},
 }
 # By the name that torch gives: gfx90a, gfx942, ... or sm_90.
 TABLE: dict[str, dict[str, dict[str, int]]] = {}
@@ -35,7 +40,9 @@ def architecture() -> str:
 
 def options(kernel: str) -> dict[str, int]:
     """Block sizes and warps of ``kernel`` on the GPU at hand."""
-    return TABLE.get(architecture(), {}).get(kernel, DEFAULT[kernel])
+    chosen = TABLE.get(architecture(), {}).get(kernel, DEFAULT[kernel])
+    # Given, as Triton's default is about to change.
+    return {"enable_fp_fusion": True, **chosen}
 
 
 def padded(size: int) -> int:

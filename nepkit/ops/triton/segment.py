@@ -56,6 +56,6 @@ def launch(values: Tensor, order: Tensor | None, start: Tensor, typical: int) ->
     grid = (triton.cdiv(n_segments, segments), triton.cdiv(width, columns))
     sum_kernel[grid](
         values, values if order is None else order, start, out, n_segments, width,
-        order is not None, segments, places, columns, num_warps=4,
+        order is not None, segments, places, columns, num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
     return out
