@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from types import FunctionType
 
 import torch
-from torch import Tensor
 
-from ..config import ModelSettings
 from ..data.batch import Batch
 from ..data.feed import tensors
 from ..ops.policy import Contract, contraction_policy
 from .nep import Nep
-from .rows import RowEvaluation
 
 
 class Compiled:
@@ -56,20 +52,6 @@ def _options() -> dict:
     # The analysis asserts that sizes of different batches agree, in torch 2.8 to 2.11 at least.
     name = "triton.coalesce_tiling_analysis"
     return {name: False} if name in torch._inductor.list_options() else {}
-
-
-def outputs(
-    model: Nep, batch: Batch, flat: Tensor, contract: Contract
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Atom energies (N,) eV, forces (N, 3) eV/Å, virials (B, 6) eV and descriptors (N, D)."""
-    evaluation = RowEvaluation(model, batch, flat, contract)
-    return evaluation.atom_energies, *evaluation.forces_and_virials(), evaluation.q
-
-
-@cache
-def compiled_outputs(settings: ModelSettings) -> Compiled:
-    """``outputs``, compiled for models with ``settings``."""
-    return Compiled(outputs)
 
 
 def compiled_contract(model: Nep) -> Contract:

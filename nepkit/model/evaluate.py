@@ -13,9 +13,7 @@ from ..data.batch import Structures
 from ..data.buckets import Ladder
 from ..data.feed import moved
 from ..data.prepared import Prepared
-from ..ops.policy import on_reference_path
-from ..ops.tables import with_tables
-from .compiled import compiled_contract, compiled_outputs
+from ..ops.policy import kernels_on
 from .evaluator import Evaluator
 from .nep import Nep
 from .zbl import zbl_terms
@@ -65,8 +63,8 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
 def _evaluator(model: Nep, structures: Structures) -> Callable[[np.ndarray], tuple]:
     """From frames (B,) to atom energies (N,), float64, forces, virials and descriptors."""
     device = model.flat.device
-    if device.type == "cuda" and not on_reference_path():
-        return partial(_compiled_outputs, model, Ladder(structures))
+    if kernels_on(device):
+        return partial(_fused_outputs, model, Ladder(structures))
     evaluate = Evaluator(model, structures)
 
     def outputs(frames: np.ndarray) -> tuple:
@@ -78,16 +76,15 @@ def _evaluator(model: Nep, structures: Structures) -> Callable[[np.ndarray], tup
     return outputs
 
 
-def _compiled_outputs(model: Nep, ladder: Ladder, frames: np.ndarray) -> tuple:
-    """The same by compiled functions, on a batch that is filled up to its rung."""
-    settings, device = model.settings, model.flat.device
-    batch = with_tables(moved(ladder.batch(frames), device), settings, model.flat.dtype)
-    function, contract = compiled_outputs(settings), compiled_contract(model)
-    energies, *others = function(model, batch, model.flat, contract)
+def _fused_outputs(model: Nep, ladder: Ladder, frames: np.ndarray) -> tuple:
+    """The same by Triton's kernels, on a batch that is filled up to its rung."""
+    from .fused import FusedEvaluation
+
+    evaluation = FusedEvaluation(model, moved(ladder.batch(frames), model.flat.device), model.flat)
+    found = evaluation.atom_energies.double(), *evaluation.forces_and_virials(), evaluation.q
     n_atoms = ladder.structures.counts[frames, 0].sum()
     sizes = n_atoms, n_atoms, len(frames), n_atoms
-    found = zip(sizes, (energies.double(), *others))
-    return tuple(values[:size].cpu().numpy() for size, values in found)
+    return tuple(values[:size].cpu().numpy() for size, values in zip(sizes, found))
 
 
 def chunks(n_atoms: np.ndarray, limit: int = ATOMS_AT_ONCE) -> Iterator[tuple[int, int]]:

@@ -41,12 +41,17 @@ class FusedEvaluation(Evaluation):
         start = self.batch.row_start
         return contracted_rows(radial, angular, *self.coefficients, self.group, start)
 
-    def forces_and_virials(self) -> tuple[Tensor, Tensor]:
-        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
+    def sums_of_atoms(self) -> Tensor:
+        """Force (3), eV/Å, and half of the pairs' virials (6), eV, of each atom (N, 9)."""
         self.s_slope = sum_slopes(self.q_slope, self.q, self.s, *self.slopes)
         center = self.batch.row_center
         rows = expanded_rows(self.q_slope, self.s_slope, *self.coefficients, self.group, center)
-        return self.geometry.forces_and_virials(*rows)
+        return self.geometry.sums_of_atoms(*rows)
+
+    def forces_and_virials(self) -> tuple[Tensor, Tensor]:
+        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
+        sums = self.sums_of_atoms()
+        return sums[:, :3], self.frames.sum(sums[:, 3:])
 
     def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         self.tangents = self.geometry.tangent_densities(forces, virials)

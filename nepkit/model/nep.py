@@ -39,7 +39,9 @@ class Nep:
         # Energy of each element that no environment changes, taken out of the network (T,).
         self.element_energy = torch.zeros(n_types, device=device, dtype=torch.float64)
         self.invariants = Invariants(settings.l_max, settings.invariants, self.flat)
-        self.terms = terms_of(settings.l_max, settings.invariants, self.flat)  # the same, for kernels
+        self.terms = terms_of(
+            settings.l_max, settings.invariants, self.flat
+        )  # the same, for kernels
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views of ``flat`` (n_parameters,)."""

@@ -53,17 +53,21 @@ class Geometry:
             angular.sum(both_ways(products, parity_of(harmonics))),
         )
 
-    def forces_and_virials(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-        """J^T: forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx, from G_R (R, K_R) and
-        G_A (R, K_A, L)."""
+    def sums_of_atoms(self, radial: Tensor, angular: Tensor) -> Tensor:
+        """J^T: force (3), eV/Å, and half of the pairs' virials (6), eV, xx yy zz xy yz zx, of each
+        atom (N, 9), from G_R (R, K_R) and G_A (R, K_A, L)."""
         tables, batch = self.tables, self.batch
-        sums = sums_of_atoms(
+        return sums_of_atoms(
             radial.contiguous(), angular.contiguous(),
             tables["radial_slope"], tables["angular_basis"], tables["harmonics"],
             self.unit, self.vectors, batch.angular, batch.first_row, batch.second_row,
             batch.radial_order, batch.angular_order,
             batch.row_start, batch.radial_start, batch.angular_start,
         )  # fmt: skip
+
+    def forces_and_virials(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+        """The same as forces (N, 3) and virials of the frames (B, 6)."""
+        sums = self.sums_of_atoms(radial, angular)
         return sums[:, :3], self.frames.sum(sums[:, 3:])
 
     def of_pair_forces(self, pair_forces: Tensor) -> tuple[Tensor, Tensor]:

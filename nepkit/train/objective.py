@@ -49,6 +49,39 @@ def analytic(
     return result, torch.cat([parts[name].flatten() for name in model.shapes])
 
 
+def fused(
+    model: Nep,
+    batch: Batch,
+    flat: Tensor,
+    rules: Rules,
+    use_virial: bool,
+    contract: None = None,
+    totals: Tensor | None = None,
+) -> tuple[LossResult, Tensor]:
+    """The same as ``analytic`` by Triton's kernels."""
+    evaluation, of_batch = _fused_loss(model, batch, flat, rules)
+    value, terms, to_atoms, *derivatives = of_batch.derivatives(totals)
+    result = LossResult(value, terms, *derivatives)
+    parts = evaluation.gradient(to_atoms, result.forces, result.virial)
+    return result, torch.cat([parts[name].flatten() for name in model.shapes])
+
+
+def fused_error_sums(
+    model: Nep, batch: Batch, flat: Tensor, rules: Rules, use_virial: bool, contract: None = None
+) -> Tensor:
+    """The same as ``error_sums`` by Triton's kernels."""
+    return _fused_loss(model, batch, flat, rules)[1].parts.sum(0)
+
+
+def _fused_loss(model: Nep, batch: Batch, flat: Tensor, rules: Rules):
+    from ..model.fused import FusedEvaluation
+    from ..ops.triton.loss import BatchLoss
+
+    evaluation = FusedEvaluation(model, batch, flat)
+    sums = evaluation.sums_of_atoms()
+    return evaluation, BatchLoss(batch, rules, evaluation.atom_energies, sums)
+
+
 def error_sums(
     model: Nep, batch: Batch, flat: Tensor, rules: Rules, use_virial: bool, contract: Contract
 ) -> Tensor:

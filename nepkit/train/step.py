@@ -20,7 +20,7 @@ from ..ops.policy import kernels_on, on_reference_path
 from ..ops.tables import with_tables
 from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
-from .objective import analytic, autograd, error_sums, loss_of
+from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of
 
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 FORCE_MODES = {"analytic": analytic, "autograd": autograd}
@@ -62,11 +62,20 @@ class Step:
         self.scalars = torch.zeros(2, device=device)
         self.sums = error_sums
         if device.type == "cuda" and not on_reference_path():
-            self.contract = compiled_contract(model)
-            self.function, self.sums = Compiled(self.function), Compiled(error_sums)
+            self._take_path(force_mode)
             feed = _feed(structures, device)
             self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
         self.begin_stage(stage)
+
+    def _take_path(self, force_mode: str):
+        """Choose the functions that serve a GPU best."""
+        if force_mode == "autograd":
+            self.contract = compiled_contract(self.model)
+            self.function, self.sums = Compiled(autograd), Compiled(error_sums)
+        elif kernels_on(self.model.flat.device):
+            self.function, self.sums = fused, fused_error_sums
+        else:
+            self.tell("Triton is not installed: steps run without its kernels, and slower")
 
     def begin_stage(self, stage: Stage):
         """Go on with the rules of ``stage`` and a new optimizer; biases never decay."""
@@ -93,8 +102,8 @@ class Step:
             return
         start = time.monotonic()
         self.graphs.warm_up(frames)
-        if self.function.failure:
-            self.tell(f"steps are not compiled, and slower ({self.function.failure})")
+        if failure := getattr(self.function, "failure", ""):
+            self.tell(f"steps are not compiled, and slower ({failure})")
         elif (seconds := time.monotonic() - start) > 5.0:
             self.tell(f"compiled the training step in {seconds:.0f} s")
 

@@ -18,7 +18,9 @@ def _tanh(x):
     """tanh by exp; near 0, where that loses digits, by its series."""
     small: tl.constexpr = 0.03 if x.dtype == tl.float64 else 0.3
     square = x * x
-    series = 2.0 / 15.0 + square * (-17.0 / 315.0 + square * (62.0 / 2835.0 - square * 1382.0 / 155925.0))
+    series = 2.0 / 15.0 + square * (
+        -17.0 / 315.0 + square * (62.0 / 2835.0 - square * 1382.0 / 155925.0)
+    )
     series = x + x * square * (-1.0 / 3.0 + square * series)
     fall = tl.exp(-2.0 * tl.abs(x))
     far = (1.0 - fall) / (1.0 + fall)
@@ -41,7 +43,9 @@ def up_kernel(
     total = tl.zeros((TILE, HB), dtype=out.dtype.element_ty)
     for step in range(0, A, AB):
         a = step + tl.arange(0, AB)
-        x = tl.load(inputs + atom[:, None] * A + a[None, :], mask=real & (a < A)[None, :], other=0.0)
+        x = tl.load(
+            inputs + atom[:, None] * A + a[None, :], mask=real & (a < A)[None, :], other=0.0
+        )
         at = weight + t * (H * A) + h[None, :] * A + a[:, None]
         w = tl.load(at, mask=(a < A)[:, None] & is_h, other=0.0)
         total = tl.dot(x, w, total, input_precision="ieee", out_dtype=total.dtype)
