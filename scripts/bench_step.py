@@ -98,6 +98,7 @@ def nepkit_step(frames_xyz: Path, nep_in: dict[str, str], device: str) -> bench_
         # What the training loop does, so that nothing is left out.
         step.loss = run._take_step(members, run.done)
 
+    step.run = run
     info = {"atoms": int(run.sets[0].prepared.n_atoms.sum()), "parameters": len(run.model.flat)}
     return bench_peers.warmed_up(step, setup.device, info, start)
 
@@ -204,10 +205,8 @@ def chosen_cases(options: argparse.Namespace) -> dict[str, tuple[Case, Path]]:
     return found
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_cases(parser: argparse.ArgumentParser):
+    """Arguments that choose frames and a model."""
     parser.add_argument("--case", metavar="NAME[,NAME]", help=", ".join(CASES))
     parser.add_argument("--batch", type=int, metavar="FRAMES", help="default: the case's own")
     parser.add_argument("--data", type=Path, default=Path("."), metavar="DIR")
@@ -215,6 +214,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--nep-in", type=Path, metavar="FILE", help="keywords in place of the case's"
     )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_cases(parser)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=0, metavar="N")
     parser.add_argument(

@@ -59,6 +59,9 @@ class Batch(Selection):
     no segment, so that no sum has them; their numbers are finite, and nothing else reads them.
     """
 
+    row_index: Tensor  # (R,) places in the data set
+    half_index: Tensor  # (H,)
+    angular_index: Tensor  # (Q,)
     half_start: Tensor  # (B + 1,) pairs of a frame
     half_frame: Tensor  # (H,)
     row_start: Tensor  # (N + 1,) rows of an atom
@@ -142,9 +145,10 @@ class Structures:
         self.kept = None
 
     def attach(self, kind: str, name: str, values: Tensor):
-        """Give every later batch ``tables[name]``: ``values`` of its members of one kind.
+        """Give every later batch ``tables[name]``: ``values`` of its frames or atoms.
 
-        ``kind``: frames or atoms, which selections have too, rows, halves or angulars.
+        Of other kinds, rows, halves and angulars, a batch has the table of the whole set, and the
+        places of its members in it.
         """
         ghost = values.new_zeros(1, *values.shape[1:])
         self.tables[name] = (kind, torch.cat([values, ghost]))
@@ -184,11 +188,10 @@ class Structures:
         )  # fmt: skip
 
     def tables_of(self, index: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tables of members, given their places by kind."""
+        """The tables of members, given their places by kind; those of other kinds as a whole."""
         return {
-            name: values.index_select(0, index[kind])
+            name: values.index_select(0, index[kind]) if kind in index else values
             for name, (kind, values) in self.tables.items()
-            if kind in index
         }
 
     def batch(self, frames: Tensor, sizes: Sizes | None = None) -> Batch:
@@ -223,11 +226,10 @@ class Structures:
             self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
         )
         selection = self._select(frames, atom0, atom_index[:-1], atom_frame[:-1])
-        index = {"rows": row_index[:-1], "halves": half_index, "angulars": angular_index}
         known = {field.name: getattr(selection, field.name) for field in fields(Selection)}
-        known["tables"] = selection.tables | self.tables_of(index)
         return Batch(
-            **known, half_start=half0, half_frame=half_frame.clamp(max=len(frames) - 1),
+            **known, row_index=row_index[:-1], half_index=half_index, angular_index=angular_index,
+            half_start=half0, half_frame=half_frame.clamp(max=len(frames) - 1),
             row_start=row_start, row_center=center[:-1], row_pair_type=pair_type[:-1],
             radial_start=radial_start, angular_start=angular_start,
             vectors=self.vectors.index_select(0, half_index),

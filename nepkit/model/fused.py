@@ -28,18 +28,20 @@ class FusedEvaluation(Evaluation):
         self.values = (terms.factors, terms.coefficients, terms.quartic)
         slopes = (terms.slope_factors, terms.slope_coefficients)
         self.slopes = (*slopes, terms.quartic, self.n_radial)
-        self.densities = self.geometry.densities()
-        near, self.s = self._contracted(*self.densities)
+        self.place, self.densities = self.geometry.placed_densities()
+        near, self.s = self._contracted(*self.densities, self.place)
         q = descriptors(near, self.s, *self.values)
         self.network = FusedNetwork(self.weights, batch.types)
         energies, slope = self.network.forward(q * model.q_scaler)
         self.q_slope = slope * model.q_scaler  # dU/dq (N, D)
         return q, energies
 
-    def _contracted(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+    def _contracted(
+        self, radial: Tensor, angular: Tensor, place: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Sums over neighbours (N, n_R) and (N, n_A, L) of densities of rows."""
         start = self.batch.row_start
-        return contracted_rows(radial, angular, *self.coefficients, self.group, start)
+        return contracted_rows(radial, angular, *self.coefficients, self.group, start, place)
 
     def sums_of_atoms(self) -> Tensor:
         """Force (3), eV/Å, and half of the pairs' virials (6), eV, of each atom (N, 9)."""
@@ -69,7 +71,7 @@ class FusedEvaluation(Evaluation):
         groups = TiledGroups(self.group, len(self.model.pair_types), ROW_TILE)
         parts = coefficient_products(
             q_bar, s_bar, self.q_slope, self.s_slope, *self.densities, *self.tangents,
-            self.batch.row_center, groups.member, self.n_radial,
+            self.batch.row_center, groups.member, self.n_radial, self.place,
         )  # fmt: skip
         radial, angular = self.coefficients
         size = radial[0].numel()

@@ -21,7 +21,7 @@ from .pairs import (
     sums_of_atoms,
 )
 from .segment import Segments
-from .tables import with_tables
+from .tables import kept, with_tables
 
 
 class Geometry:
@@ -34,14 +34,17 @@ class Geometry:
     def __init__(self, batch: Batch, settings: ModelSettings, dtype: torch.dtype):
         self.batch = batch
         self.tables = with_tables(batch, settings, dtype).tables
-        self.vectors, self.unit = self.tables["vectors"], self.tables["unit"]  # (H, 3)
+        # Where the batch's rows and pairs lie in the tables; None: in their own order.
+        index = (batch.row_index, batch.half_index, batch.angular_index)
+        self.row_place, *self.places = index if kept(batch) else (None, None, None)
         self.frames = Segments(batch.atom_start, batch.atom_frame, typical=128)
 
     def densities(self) -> tuple[Tensor, Tensor]:
         """a_R (R, K_R) = sum_j f_k(r_ij) and a_A (R, K_A, L) = sum_j f_k(r_ij) Y(r_ij)."""
         tables, batch = self.tables, self.batch
-        if "radial_density" in tables:
-            return tables["radial_density"], tables["angular_density"]
+        if kept(batch):
+            names = ("radial_density", "angular_density")
+            return tuple(tables[name].index_select(0, self.row_place) for name in names)
         rows = torch.stack([batch.first_row, batch.second_row], dim=1)
         radial = Segments(batch.radial_start, rows.flatten(), batch.radial_order, 32)
         rows = rows.index_select(0, batch.angular)
@@ -53,6 +56,12 @@ class Geometry:
             angular.sum(both_ways(products, parity_of(harmonics))),
         )
 
+    def placed_densities(self) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
+        """Tables of both densities and the place of each row (R,) in them, None for its own order."""
+        if self.row_place is None:
+            return None, self.densities()
+        return self.row_place, (self.tables["radial_density"], self.tables["angular_density"])
+
     def sums_of_atoms(self, radial: Tensor, angular: Tensor) -> Tensor:
         """J^T: force (3), eV/Å, and half of the pairs' virials (6), eV, xx yy zz xy yz zx, of each
         atom (N, 9), from G_R (R, K_R) and G_A (R, K_A, L)."""
@@ -60,9 +69,9 @@ class Geometry:
         return sums_of_atoms(
             radial.contiguous(), angular.contiguous(),
             tables["radial_slope"], tables["angular_basis"], tables["harmonics"],
-            self.unit, self.vectors, batch.angular, batch.first_row, batch.second_row,
+            tables["unit"], tables["vectors"], batch.angular, batch.first_row, batch.second_row,
             batch.radial_order, batch.angular_order,
-            batch.row_start, batch.radial_start, batch.angular_start,
+            batch.row_start, batch.radial_start, batch.angular_start, *self.places,
         )  # fmt: skip
 
     def forces_and_virials(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,12 +80,12 @@ class Geometry:
         return sums[:, :3], self.frames.sum(sums[:, 3:])
 
     def of_pair_forces(self, pair_forces: Tensor) -> tuple[Tensor, Tensor]:
-        """The same from dU/dr_ij of each pair (H, 3), eV/Å."""
+        """The same from dU/dr_ij of each pair (H, 3), eV/Å; for tables that are not kept."""
         batch = self.batch
         start = batch.radial_start.index_select(0, batch.row_start)
         owner = torch.stack([batch.center, batch.neighbor], dim=1).flatten()
         atoms = Segments(start, owner, batch.radial_order, 64)
-        sums = atoms.sum(pulls(pair_forces, self.vectors))
+        sums = atoms.sum(pulls(pair_forces, self.tables["vectors"]))
         return sums[:, :3], self.frames.sum(sums[:, 3:])
 
     def change(self, forces: Tensor, virials: Tensor | None) -> Tensor:
@@ -86,7 +95,7 @@ class Geometry:
             virials = forces.new_zeros(len(batch), 6)
         return changes_of_pairs(
             forces.contiguous(), virials.contiguous(), batch.center, batch.neighbor,
-            batch.half_frame, self.vectors, self.unit,
+            batch.half_frame, self.tables["vectors"], self.tables["unit"], self.places[0],
         )  # fmt: skip
 
     def tangent_densities(self, forces: Tensor, virials: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -96,4 +105,5 @@ class Geometry:
             self.change(forces, virials),
             tables["radial_slope"], tables["angular_basis"], tables["harmonics"], batch.angular,
             batch.radial_order, batch.angular_order, batch.radial_start, batch.angular_start,
+            *self.places,
         )  # fmt: skip

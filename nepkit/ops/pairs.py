@@ -19,16 +19,18 @@ from .segment import segment_sum
     schema="(Tensor radial, Tensor angular, Tensor radial_slope, Tensor basis, Tensor harmonics,"
     " Tensor unit, Tensor vectors, Tensor half, Tensor first_row, Tensor second_row,"
     " Tensor radial_order, Tensor angular_order, Tensor row_start, Tensor radial_start,"
-    " Tensor angular_start) -> Tensor",
+    " Tensor angular_start, Tensor? half_place=None, Tensor? angular_place=None) -> Tensor",
 )
 def sums_of_atoms(
     radial, angular, radial_slope, basis, harmonics, unit, vectors, half, first_row, second_row,
     radial_order, angular_order, row_start, radial_start, angular_start,
+    half_place=None, angular_place=None,
 ):  # fmt: skip
     """J^T: force (3), eV/Å, and half of the virials of the pairs (6), eV, of each atom (N, 9).
 
     From G_R (R, K_R) and G_A (R, K_A, L). Per pair dU/dr_ij is
     sum_k G_R f_k' r/|r| + sum_kl G_A (f_k grad Y_l + f_k' Y_l r/|r|), summed over both ends.
+    ``half_place`` (H,), ``angular_place`` (Q,): where a pair's constants lie in their tables.
     """
     if kernels_on(radial.device):
         from .triton.pair_forces import launch
@@ -36,7 +38,10 @@ def sums_of_atoms(
         return launch(
             radial, angular, radial_slope, basis, harmonics, unit, vectors, half,
             radial_order, angular_order, row_start, radial_start, angular_start,
+            half_place, angular_place,
         )  # fmt: skip
+    radial_slope, unit, vectors = (_placed(t, half_place) for t in (radial_slope, unit, vectors))
+    basis, harmonics = (_placed(t, angular_place) for t in (basis, harmonics))
     ends = radial.index_select(0, first_row) + radial.index_select(0, second_row)
     pull = (ends * radial_slope).sum(1, keepdim=True)
     first = angular.index_select(0, first_row.index_select(0, half))
@@ -54,7 +59,8 @@ def sums_of_atoms(
 
 @sums_of_atoms.register_fake
 def _(radial, angular, radial_slope, basis, harmonics, unit, vectors, half, first_row, second_row,
-      radial_order, angular_order, row_start, radial_start, angular_start):  # fmt: skip
+      radial_order, angular_order, row_start, radial_start, angular_start,
+      half_place=None, angular_place=None):  # fmt: skip
     return radial.new_empty(row_start.shape[0] - 1, 9)
 
 
@@ -62,14 +68,15 @@ def _(radial, angular, radial_slope, basis, harmonics, unit, vectors, half, firs
     "nepkit::changes_of_pairs",
     mutates_args=(),
     schema="(Tensor forces, Tensor virials, Tensor center, Tensor neighbor, Tensor frame,"
-    " Tensor vectors, Tensor unit) -> Tensor",
+    " Tensor vectors, Tensor unit, Tensor? place=None) -> Tensor",
 )
-def changes_of_pairs(forces, virials, center, neighbor, frame, vectors, unit):
+def changes_of_pairs(forces, virials, center, neighbor, frame, vectors, unit, place=None):
     """v = F_i - F_j - W^T r and v . r/|r| of each pair (H, 4), of dL/dF (N, 3) and dL/dW (B, 6)."""
     if kernels_on(forces.device):
         from .triton.changes import launch
 
-        return launch(forces, virials, center, neighbor, frame, vectors, unit)
+        return launch(forces, virials, center, neighbor, frame, vectors, unit, place)
+    vectors, unit = _placed(vectors, place), _placed(unit, place)
     tangent = list((forces.index_select(0, center) - forces.index_select(0, neighbor)).unbind(1))
     of_frame = virials.index_select(0, frame)
     for k, (row, column) in enumerate(zip(VIRIAL_ROWS, VIRIAL_COLUMNS)):
@@ -78,7 +85,7 @@ def changes_of_pairs(forces, virials, center, neighbor, frame, vectors, unit):
 
 
 @changes_of_pairs.register_fake
-def _(forces, virials, center, neighbor, frame, vectors, unit):
+def _(forces, virials, center, neighbor, frame, vectors, unit, place=None):
     return forces.new_empty(center.shape[0], 4)
 
 
@@ -86,12 +93,12 @@ def _(forces, virials, center, neighbor, frame, vectors, unit):
     "nepkit::row_sums_of_changes",
     mutates_args=(),
     schema="(Tensor change, Tensor radial_slope, Tensor basis, Tensor harmonics, Tensor half,"
-    " Tensor radial_order, Tensor angular_order, Tensor radial_start, Tensor angular_start)"
-    " -> (Tensor, Tensor)",
+    " Tensor radial_order, Tensor angular_order, Tensor radial_start, Tensor angular_start,"
+    " Tensor? half_place=None, Tensor? angular_place=None) -> (Tensor, Tensor)",
 )
 def row_sums_of_changes(
     change, radial_slope, basis, harmonics, half,
-    radial_order, angular_order, radial_start, angular_start,
+    radial_order, angular_order, radial_start, angular_start, half_place=None, angular_place=None,
 ):  # fmt: skip
     """J v: (R, K_R) and (R, K_A, L) of ``change`` (H, 4), v and its part along the pair.
 
@@ -102,8 +109,10 @@ def row_sums_of_changes(
 
         return launch(
             change, radial_slope, basis, harmonics, half,
-            radial_order, angular_order, radial_start, angular_start,
+            radial_order, angular_order, radial_start, angular_start, half_place, angular_place,
         )  # fmt: skip
+    radial_slope = _placed(radial_slope, half_place)
+    basis, harmonics = (_placed(t, angular_place) for t in (basis, harmonics))
     y, gradient = harmonics[:, 0], harmonics[:, 1:]
     radial = both_ways(radial_slope * change[:, 3:])
     *tangent, stretch = change.index_select(0, half)[:, :, None].unbind(1)
@@ -118,10 +127,15 @@ def row_sums_of_changes(
 
 @row_sums_of_changes.register_fake
 def _(change, radial_slope, basis, harmonics, half,
-      radial_order, angular_order, radial_start, angular_start):  # fmt: skip
+      radial_order, angular_order, radial_start, angular_start,
+      half_place=None, angular_place=None):  # fmt: skip
     n_rows = radial_start.shape[0] - 1
     angular = change.new_empty(n_rows, basis.shape[2], harmonics.shape[2])
     return change.new_empty(n_rows, radial_slope.shape[1]), angular
+
+
+def _placed(table: Tensor, place: Tensor | None) -> Tensor:
+    return table if place is None else table.index_select(0, place)
 
 
 def both_ways(values: Tensor, parity: Tensor | None = None) -> Tensor:

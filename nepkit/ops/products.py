@@ -20,17 +20,24 @@ ROW_TILE = 16
     "nepkit::contracted_rows",
     mutates_args=(),
     schema="(Tensor radial, Tensor angular, Tensor radial_coefficients,"
-    " Tensor angular_coefficients, Tensor group, Tensor row_start) -> (Tensor, Tensor)",
+    " Tensor angular_coefficients, Tensor group, Tensor row_start, Tensor? place=None)"
+    " -> (Tensor, Tensor)",
 )
-def contracted_rows(radial, angular, radial_coefficients, angular_coefficients, group, row_start):
+def contracted_rows(
+    radial, angular, radial_coefficients, angular_coefficients, group, row_start, place=None
+):
     """s_R (N, n_R) and s_A (N, n_A, L): sums over an atom's rows and k of c[g, n, k] a[row, k, l].
 
-    From a_R (R, K_R) and a_A (R, K_A, L).
+    From a_R (R, K_R) and a_A (R, K_A, L), or tables of them and the ``place`` (R,) of each row.
     """
     if kernels_on(radial.device):
         from .triton.contraction import launch
 
-        return launch(radial, angular, radial_coefficients, angular_coefficients, group, row_start)
+        return launch(
+            radial, angular, radial_coefficients, angular_coefficients, group, row_start, place
+        )
+    if place is not None:
+        radial, angular = radial.index_select(0, place), angular.index_select(0, place)
     near = (_of_rows(radial_coefficients, group) @ radial[:, :, None]).squeeze(2)
     around = _of_rows(angular_coefficients, group) @ angular
     sums = segment_sum(around.flatten(1), None, row_start, 4)
@@ -38,7 +45,7 @@ def contracted_rows(radial, angular, radial_coefficients, angular_coefficients, 
 
 
 @contracted_rows.register_fake
-def _(radial, angular, radial_coefficients, angular_coefficients, group, row_start):
+def _(radial, angular, radial_coefficients, angular_coefficients, group, row_start, place=None):
     n_atoms, n_radial = row_start.shape[0] - 1, radial_coefficients.shape[1]
     shape = (n_atoms, angular_coefficients.shape[1], angular.shape[2])
     return radial.new_empty(n_atoms, n_radial), angular.new_empty(shape)
@@ -78,26 +85,28 @@ def _(q_slope, slope, radial_coefficients, angular_coefficients, group, center):
     mutates_args=(),
     schema="(Tensor q_bar, Tensor s_bar, Tensor q_slope, Tensor slope, Tensor radial,"
     " Tensor angular, Tensor radial_tangent, Tensor angular_tangent, Tensor center, Tensor member,"
-    " int n_radial) -> Tensor",
+    " int n_radial, Tensor? place=None) -> Tensor",
 )
 def coefficient_products(
     q_bar, s_bar, q_slope, slope, radial, angular, radial_tangent, angular_tangent, center, member,
-    n_radial,
+    n_radial, place=None,
 ):  # fmt: skip
     """Gradient to the coefficients from each tile of ROW_TILE rows of one pair type.
 
     (tiles, n_R K_R + n_A K_A): sum over the tile's rows and l of s_bar[n, l] a[k, l] +
     dU/ds[n, l] a'[k, l]. The first ``n_radial`` columns of ``q_bar`` and ``q_slope`` (N, D) are the
     radial ones. ``member`` (tiles * ROW_TILE,) are the rows in slots, R where a slot is empty. The
-    numbers of a tile without rows mean nothing.
+    numbers of a tile without rows mean nothing. ``place`` (R,): where a row's a lies in its table.
     """
     if kernels_on(s_bar.device):
         from .triton.coefficients import launch
 
         return launch(
             q_bar, s_bar, q_slope, slope, radial, angular, radial_tangent, angular_tangent,
-            center, member, n_radial, ROW_TILE,
+            center, member, n_radial, ROW_TILE, place,
         )  # fmt: skip
+    if place is not None:
+        radial, angular = radial.index_select(0, place), angular.index_select(0, place)
     near = [
         q[:, :n_radial].index_select(0, center)[:, :, None] * a[:, None]
         for q, a in ((q_bar, radial), (q_slope, radial_tangent))
@@ -113,7 +122,7 @@ def coefficient_products(
 
 @coefficient_products.register_fake
 def _(q_bar, s_bar, q_slope, slope, radial, angular, radial_tangent, angular_tangent, center, member,
-      n_radial):  # fmt: skip
+      n_radial, place=None):  # fmt: skip
     width = n_radial * radial.shape[1] + s_bar.shape[1] * angular.shape[1]
     return s_bar.new_empty(member.shape[0] // ROW_TILE, width)
 

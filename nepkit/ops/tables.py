@@ -13,7 +13,8 @@ from ..data.batch import Batch, Structures
 from .basis import radial_functions
 from .harmonics import component_count, solid_harmonics
 
-# What may be kept of the pairs of a data set, and which members each belongs to.
+# What may be kept of the pairs of a data set, and which members each belongs to. Kept, a batch has
+# the tables of the whole set; computed, those of its own pairs.
 PAIR_TABLES = {
     "vectors": "halves", "unit": "halves", "radial_slope": "halves",
     "angular_basis": "angulars", "harmonics": "angulars",
@@ -26,6 +27,11 @@ def with_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> Ba
     if "unit" in batch.tables:
         return batch
     return replace(batch, tables=batch.tables | pair_tables(batch, settings, dtype))
+
+
+def kept(batch: Batch) -> bool:
+    """Whether the batch's tables of pairs are those of the whole set."""
+    return "radial_density" in batch.tables
 
 
 def pair_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -22,6 +22,8 @@ from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
 from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of
 
+# Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
+PIECE, MOST_PIECES = 8192, 32
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 FORCE_MODES = {"analytic": analytic, "autograd": autograd}
 
@@ -83,9 +85,13 @@ class Step:
         self.rules = rules_of(stage, len(self.model.settings.elements), self.model.flat)
         groups = []
         for part, decay in zip(self.model.weights_and_biases(), (stage.weight_decay, 0.0)):
-            stretch = self.model.flat[part].detach()
-            stretch.grad = self.gradient[part]
-            groups.append({"params": [stretch], "weight_decay": decay})
+            values, gradient = self.model.flat[part].detach(), self.gradient[part]
+            # The fused optimizer gives each piece to one block of threads.
+            size = max(PIECE, math.ceil(len(values) / MOST_PIECES))
+            pieces = list(values.split(size))
+            for piece, of_piece in zip(pieces, gradient.split(size)):
+                piece.grad = of_piece
+            groups.append({"params": pieces, "weight_decay": decay})
         on_gpu = self.graphs is not None
         rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
         self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)

@@ -102,18 +102,20 @@ class Assembly:
         row, _, rows = self._members("rows", sizes.rows + 1, start, shift)
         half, half_frame, halves = self._members("halves", sizes.halves, start, shift)
         angular, _, angulars = self._members("angulars", sizes.angulars, start, shift)
-        index = {"frames": frames, "atoms": atom[:-1], "rows": row[:-1]}
-        index |= {"halves": half, "angulars": angular}
+        index = {"frames": frames, "atoms": atom[:-1]}
+        kept = "radial_density" in structures.tables
         selection = Selection(
             frames, start[ATOMS], atom[:-1], atom_frame[:-1], types[:-1],
             structures.tables_of(index),
         )  # fmt: skip
         known = {field.name: getattr(selection, field.name) for field in fields(Selection)}
         return Batch(
-            **known, half_start=start[HALVES], half_frame=half_frame, row_start=row_start,
+            **known, row_index=row[:-1], half_index=half, angular_index=angular,
+            half_start=start[HALVES], half_frame=half_frame, row_start=row_start,
             row_center=rows[0, :-1], row_pair_type=rows[1, :-1],
             radial_start=rows[2], angular_start=rows[3],
-            vectors=structures.vectors.index_select(0, half),
+            # Kept constants say all that is asked of a pair.
+            vectors=structures.vectors.index_select(0, half[:0] if kept else half),
             center=halves[0], neighbor=halves[1], first_row=halves[2], second_row=halves[3],
             radial_order=halves[4:].T.flatten(),
             angular=angulars[0], angular_order=angulars[1:].T.flatten(),

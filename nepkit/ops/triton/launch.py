@@ -1,30 +1,20 @@
-"""Launch values of the kernels: one table by architecture, with a default that launches anywhere."""
+"""Launch values of the kernels: launch.json, by architecture, with a default that launches anywhere.
+
+scripts/tune_kernels.py finds those of the GPU at hand and writes them there.
+"""
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 
 import torch
 import triton
 
-DEFAULT = {
-    "loss_frames": {"ATOMS": 128, "num_warps": 4},
-    "loss_slopes": {"ATOMS": 128, "num_warps": 4},
-    "changes": {"BLOCK": 128, "num_warps": 4},
-    "members": {"BLOCK": 256, "num_warps": 4},
-    "radial_forces": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
-    "angular_forces": {"num_warps": 1},
-    "atom_sums": {"ATOMS": 4, "PLACES": 32, "num_warps": 4},
-    "radial_tangents": {"ROWS": 4, "PLACES": 8, "num_warps": 4},
-    "angular_tangents": {"num_warps": 1},
-    "contraction": {"num_warps": 1},
-    "expansion": {"num_warps": 1},
-    "coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1},
-    "invariants": {"ITEMS": 16, "num_warps": 4},
-    "layers": {"HB": 32, "AB": 32, "num_warps": 4, "num_stages": 1},
-}
-# By the name that torch gives: gfx90a, gfx942, ... or sm_90.
-TABLE: dict[str, dict[str, dict[str, int]]] = {}
+PATH = Path(__file__).with_name("launch.json")
+# By the name that torch gives: gfx90a, gfx942, ... or sm_90; then by kernel.
+TABLE: dict[str, dict[str, dict[str, int]]] = json.loads(PATH.read_text(encoding="utf-8"))
 
 
 @cache

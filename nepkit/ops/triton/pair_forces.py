@@ -17,8 +17,9 @@ from .launch import options, padded
 
 @triton.jit
 def radial_kernel(
-    gradient, slope, order, row_start, pull, n_rows,
-    K: tl.constexpr, ROWS: tl.constexpr, PLACES: tl.constexpr, KP: tl.constexpr,
+    gradient, slope, order, row_start, table_place, pull, n_rows,
+    PLACED: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, PLACES: tl.constexpr,
+    KP: tl.constexpr,
 ):  # fmt: skip
     """pull[2 h + side] = sum_k G_R[row, k] f_k'(r_h) for the pairs of ROWS rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -31,41 +32,54 @@ def radial_kernel(
         place = first[:, None] + step + tl.arange(0, PLACES)[None, :]
         real = place < last[:, None]
         code = tl.load(order + place, mask=real, other=0)
-        cell = (code // 2).to(tl.int64)[:, :, None] * K + k[None, None, :]
+        half = code // 2
+        if PLACED:
+            half = tl.load(table_place + half, mask=real, other=0)
+        cell = half.to(tl.int64)[:, :, None] * K + k[None, None, :]
         f = tl.load(slope + cell, mask=real[:, :, None] & (k < K)[None, None, :], other=0.0)
         tl.store(pull + code, tl.sum(f * g[:, None, :], 2), mask=real)
 
 
 @triton.jit
 def angular_kernel(
-    gradient, basis, harmonics, unit, angular, order, row_start, force, n_rows,
-    K: tl.constexpr, L: tl.constexpr, KP: tl.constexpr, LP: tl.constexpr,
+    gradient, basis, harmonics, unit, angular, order, row_start, half_place, table_place, force,
+    PLACED: tl.constexpr, K: tl.constexpr, L: tl.constexpr, KP: tl.constexpr, LP: tl.constexpr,
+    PAIRS: tl.constexpr,
 ):  # fmt: skip
     """force[2 q + side] = the part of dU/dr of angular pair q that the row of this program gives."""
     row = tl.program_id(0)
     k, l = tl.arange(0, KP), tl.arange(0, LP)
-    is_k, is_l = k < K, l < L
+    is_k, is_l = (k < K)[None, :], (l < L)[None, :]
     first, last = tl.load(row_start + row), tl.load(row_start + row + 1)
     if first < last:
         cell = row.to(tl.int64) * (K * L) + k[:, None] * L + l[None, :]
-        g = tl.load(gradient + cell, mask=is_k[:, None] & is_l[None, :], other=0.0)
+        g = tl.load(gradient + cell, mask=(k < K)[:, None] & is_l, other=0.0)[None, :, :]
         # l of component c is floor(sqrt(c + 1)).
         odd = tl.floor(tl.sqrt((l + 1).to(tl.float32) + 0.01)).to(tl.int32) % 2
-        for place in range(first, last):
-            code = tl.load(order + place)
-            q = (code // 2).to(tl.int64)
-            sign = tl.where((odd == 1) & (code % 2 == 1), -1.0, 1.0).to(g.dtype)
-            f = tl.load(basis + q * (2 * K) + k, mask=is_k, other=0.0)
-            slope = tl.load(basis + q * (2 * K) + K + k, mask=is_k, other=0.0)
-            along = tl.sum(g * f[:, None], 0) * sign
-            outward = tl.sum(g * slope[:, None], 0) * sign
-            y = harmonics + q * (4 * L) + l
-            stretch = tl.sum(outward * tl.load(y, mask=is_l, other=0.0), 0)
-            half = tl.load(angular + q).to(tl.int64)
+        for step in range(first, last, PAIRS):
+            place = step + tl.arange(0, PAIRS)
+            real = place < last
+            code = tl.load(order + place, mask=real, other=0)
+            half = tl.load(angular + code // 2, mask=real, other=0)
+            q = code // 2
+            if PLACED:
+                q = tl.load(table_place + q, mask=real, other=0)
+                half = tl.load(half_place + half, mask=real, other=0)
+            q, half = q.to(tl.int64), half.to(tl.int64)
+            flip = (odd == 1)[None, :] & (code % 2 == 1)[:, None]
+            sign = tl.where(flip, -1.0, 1.0).to(gradient.dtype.element_ty)
+            f_at = basis + q[:, None] * (2 * K) + k[None, :]
+            f = tl.load(f_at, mask=real[:, None] & is_k, other=0.0)
+            slope = tl.load(f_at + K, mask=real[:, None] & is_k, other=0.0)
+            along = tl.sum(g * f[:, :, None], 1) * sign
+            outward = tl.sum(g * slope[:, :, None], 1) * sign
+            y = harmonics + q[:, None] * (4 * L) + l[None, :]
+            here = real[:, None] & is_l
+            stretch = tl.sum(outward * tl.load(y, mask=here, other=0.0), 1)
             for axis in tl.static_range(3):
-                turned = tl.sum(along * tl.load(y + (axis + 1) * L, mask=is_l, other=0.0), 0)
-                value = turned + stretch * tl.load(unit + half * 3 + axis)
-                tl.store(force + code.to(tl.int64) * 3 + axis, value)
+                turned = tl.sum(along * tl.load(y + (axis + 1) * L, mask=here, other=0.0), 1)
+                value = turned + stretch * tl.load(unit + half * 3 + axis, mask=real, other=0.0)
+                tl.store(force + code.to(tl.int64) * 3 + axis, value, mask=real)
 
 
 @triton.jit
@@ -82,8 +96,8 @@ def _gathered(sums, sign, x, y, z, vx, vy, vz):
 @triton.jit
 def atom_kernel(
     pull, force, unit, vectors, angular, radial_order, angular_order,
-    row_start, radial_start, angular_start, out, n_atoms,
-    ATOMS: tl.constexpr, PLACES: tl.constexpr,
+    row_start, radial_start, angular_start, half_place, out, n_atoms,
+    PLACED: tl.constexpr, ATOMS: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
     """out[atom] = force and half the virials of all pairs of ATOMS atoms."""
     atom = tl.program_id(0) * ATOMS + tl.arange(0, ATOMS)
@@ -101,7 +115,10 @@ def atom_kernel(
         both = tl.load(pull + code, mask=here, other=0.0)
         both += tl.load(pull + (code ^ 1), mask=here, other=0.0)
         sign = tl.where(code % 2 == 1, -1.0, 1.0).to(both.dtype)
-        at = (code // 2).to(tl.int64) * 3
+        at = code // 2
+        if PLACED:
+            at = tl.load(half_place + at, mask=here, other=0)
+        at = at.to(tl.int64) * 3
         x = both * tl.load(unit + at, mask=here, other=0.0)
         y = both * tl.load(unit + at + 1, mask=here, other=0.0)
         z = both * tl.load(unit + at + 2, mask=here, other=0.0)
@@ -122,7 +139,10 @@ def atom_kernel(
         z = tl.load(force + one + 2, mask=here, other=0.0)
         z += tl.load(force + two + 2, mask=here, other=0.0)
         sign = tl.where(code % 2 == 1, -1.0, 1.0).to(x.dtype)
-        at = tl.load(angular + code // 2, mask=here, other=0).to(tl.int64) * 3
+        at = tl.load(angular + code // 2, mask=here, other=0)
+        if PLACED:
+            at = tl.load(half_place + at, mask=here, other=0)
+        at = at.to(tl.int64) * 3
         vx = tl.load(vectors + at, mask=here, other=0.0)
         vy = tl.load(vectors + at + 1, mask=here, other=0.0)
         vz = tl.load(vectors + at + 2, mask=here, other=0.0)
@@ -136,12 +156,16 @@ def launch(
     radial: Tensor, angular: Tensor, radial_slope: Tensor, basis: Tensor, harmonics: Tensor,
     unit: Tensor, vectors: Tensor, half: Tensor, radial_order: Tensor, angular_order: Tensor,
     row_start: Tensor, radial_start: Tensor, angular_start: Tensor,
+    half_place: Tensor | None, angular_place: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """Force (3) and half the virials (6) of each atom (N, 9), from G_R (R, K_R), G_A (R, K_A, L).
 
     ``radial_slope`` (H, K_R), ``basis`` (Q, 2, K_A), ``harmonics`` (Q, 4, L), ``unit`` and
-    ``vectors`` (H, 3), ``half`` (Q,); orders and starts as in Batch.
+    ``vectors`` (H, 3), ``half`` (Q,); orders and starts as in Batch. With places, (H,) and (Q,),
+    the constants are tables of more pairs.
     """
+    placed = half_place is not None
+    half_place, angular_place = (half_place, angular_place) if placed else (half, half)
     n_rows, n_atoms = len(radial), len(row_start) - 1
     pull = radial.new_empty(len(radial_order))
     force = radial.new_empty(max(len(angular_order), 2), 3)
@@ -151,17 +175,17 @@ def launch(
     grid = (triton.cdiv(n_rows, chosen["ROWS"]),)
     if n_rows:
         radial_kernel[grid](
-            radial.contiguous(), radial_slope, radial_order, radial_start, pull, n_rows,
-            K=radial.shape[1], KP=padded(radial.shape[1]), **chosen,
+            radial.contiguous(), radial_slope, radial_order, radial_start, half_place, pull, n_rows,
+            PLACED=placed, K=radial.shape[1], KP=padded(radial.shape[1]), **chosen,
         )  # fmt: skip
         angular_kernel[(n_rows,)](
-            angular.contiguous(), basis, harmonics, unit, half, angular_order, angular_start, force,
-            n_rows, K=n_k, L=n_l, KP=padded(n_k), LP=padded(n_l), **options("angular_forces"),
+            angular.contiguous(), basis, harmonics, unit, half, angular_order, angular_start,
+            half_place, angular_place, force, PLACED=placed, K=n_k, L=n_l, KP=padded(n_k), LP=padded(n_l), **options("angular_forces"),
         )  # fmt: skip
     if n_atoms:
         chosen = options("atom_sums")
         atom_kernel[(triton.cdiv(n_atoms, chosen["ATOMS"]),)](
             pull, force, unit, vectors, half, radial_order, angular_order,
-            row_start, radial_start, angular_start, out, n_atoms, **chosen,
+            row_start, radial_start, angular_start, half_place, out, n_atoms, PLACED=placed, **chosen,
         )  # fmt: skip
     return out
