@@ -30,7 +30,7 @@ def architecture() -> str:
 
 def options(kernel: str) -> dict[str, int]:
     """Block sizes and warps of ``kernel`` on the GPU at hand."""
-    chosen = TABLE.get(architecture(), {}).get(kernel, DEFAULT[kernel])
+    chosen = TABLE.get(architecture(), {}).get(kernel, TABLE["default"][kernel])
     # Given, as Triton's default is about to change.
     return {"enable_fp_fusion": True, **chosen}
 
