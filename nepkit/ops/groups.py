@@ -51,7 +51,8 @@ class TiledGroups(Groups):
 
     def __init__(self, group: Tensor, n_groups: int, tile: int):
         super().__init__(group, n_groups)
-        self.tile, self.n_tiles = tile, len(group) // tile + n_groups
+        n_members = group.shape[0]  # not len, which a trace for all sizes would fix
+        self.tile, self.n_tiles = tile, n_members // tile + n_groups
         start, order = self.segments.start, self.segments.order
         tile_start = starts((start.diff() + tile - 1) // tile)
         slots = torch.arange(self.n_tiles * tile, dtype=torch.int32, device=group.device)
@@ -62,9 +63,9 @@ class TiledGroups(Groups):
         skipped = tile * tile_start[:-1] - start[:-1]
         place = slots.view(-1, tile) - skipped.index_select(0, of_tile)[:, None]
         empty = place >= start.index_select(0, of_tile + 1)[:, None]
-        members = order.index_select(0, place.clamp(max=max(len(group) - 1, 0)).flatten())
-        self.member = torch.where(empty.flatten(), len(group), members)
-        slot = slots[: len(group)] + skipped.index_select(0, group.index_select(0, order))
+        members = order.index_select(0, place.clamp(max=max(n_members - 1, 0)).flatten())
+        self.member = torch.where(empty.flatten(), n_members, members)
+        slot = slots[:n_members] + skipped.index_select(0, group.index_select(0, order))
         self.slot = torch.empty_like(slot).scatter(0, order.long(), slot)  # of each member
 
     def gather(self, values: Tensor) -> Tensor:
