@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Batch, Structures
+from ..data.buckets import Ladder
 from ..data.feed import Resident, Streamed
 from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
@@ -19,6 +20,7 @@ from ..ops.tables import with_tables
 from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
 from .objective import analytic, autograd, error_sums, gradient_of
+from .traced import TracedAutograd
 
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 FORCE_MODES = {"analytic": analytic, "autograd": autograd}
@@ -28,8 +30,8 @@ class Step:
     """Updates a model's parameters and their running average, batch by batch.
 
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
-    autograd, where torch differentiates the energy and then the loss. ``tell`` takes a line for
-    the log.
+    autograd, where torch differentiates the energy and then the loss, traced into one graph off the
+    reference path. ``tell`` takes a line for the log.
 
     On a GPU the function from batch to gradient is compiled, and the whole step is one graph.
     """
@@ -58,9 +60,13 @@ class Step:
         # Learning rate and weight of the new parameters in the average.
         self.scalars = torch.zeros(2, device=device)
         self.sums = error_sums
-        if device.type == "cuda" and not on_reference_path():
-            self.contract = compiled_contract(model)
-            self.function, self.sums = Compiled(self.function), Compiled(error_sums)
+        compiled = device.type == "cuda" and not on_reference_path()
+        if force_mode == "autograd" and not on_reference_path():
+            self.function = TracedAutograd(compiled)
+        elif compiled:
+            self.function = Compiled(analytic)
+        if compiled:
+            self.contract, self.sums = compiled_contract(model), Compiled(error_sums)
             resident = structures.device.type == "cuda"
             feed = Resident(structures) if resident else Streamed(structures, device)
             self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
@@ -114,7 +120,11 @@ class Step:
         """The loss of ``frames`` (B,); its gradient goes to ``self.gradient``."""
         members = torch.as_tensor(frames, device=self.structures.device)
         if not self.fused:
-            return self._differentiate([self.structures.batch(members)])
+            # What is traced with a batch that has room to spare serves all batches.
+            traced = isinstance(self.function, TracedAutograd)
+            structures = self.structures
+            batch = Ladder(structures).batch(frames) if traced else structures.batch(members)
+            return self._differentiate([batch])
         result, parts = gradient_of(self.evaluate(members), self.rules, self.use_virial)
         torch.cat(parts, out=self.gradient)
         self._regularise()
