@@ -13,6 +13,7 @@ from ..config import ModelSettings
 from ..data.batch import Batch
 from ..data.feed import tensors
 from ..ops.policy import Contract, contraction_policy
+from ..ops.stages import stage
 from .nep import Nep
 from .rows import RowEvaluation
 
@@ -33,7 +34,8 @@ class Compiled:
         self._compiled = torch.compile(copy, fullgraph=True, options=_options())
 
     def __call__(self, model: Nep, batch: Batch, *others):
-        with torch.no_grad():
+        # What the compiler makes of a function has no stages any more.
+        with torch.no_grad(), stage(self.function.__name__):
             if self.failure:
                 return self.function(model, batch, *others)
             for tensor in tensors(batch):

@@ -11,6 +11,7 @@ from ..data.batch import Batch
 from ..model.nep import Evaluation, Nep
 from ..model.rows import RowEvaluation
 from ..ops.policy import Contract
+from ..ops.stages import stage
 from ..ops.tables import PAIR_TABLES, pair_tables
 from .loss import LossResult, Rules, loss, sums
 
@@ -20,8 +21,9 @@ def gradient_of(
 ) -> tuple[LossResult, list[Tensor]]:
     """The loss of an evaluation, and its gradient in pieces that make up the flat tensor."""
     energy, forces, virials = predicted(evaluation, use_virial)
-    result = loss(evaluation.batch, rules, energy, forces, virials, totals)
-    to_atoms = evaluation.frames.spread(result.energy)
+    with stage("loss"):
+        result = loss(evaluation.batch, rules, energy, forces, virials, totals)
+        to_atoms = evaluation.frames.spread(result.energy)
     parts = evaluation.gradient(to_atoms, result.forces, result.virial)
     return result, [parts[name].flatten() for name in evaluation.model.shapes]
 
@@ -76,8 +78,10 @@ def autograd(
         if totals is not None:  # they change as the part of this batch does
             part = sums(batch, rules, *found)
             totals = totals + (part - part.detach())
-        result = loss(batch, rules, *found, totals)
-        (gradient,) = torch.autograd.grad(result.value, flat)
+        with stage("loss"):
+            result = loss(batch, rules, *found, totals)
+        with stage("parameter gradients"):
+            (gradient,) = torch.autograd.grad(result.value, flat)
     values = {field.name: getattr(result, field.name) for field in fields(result)}
     values = {name: None if t is None else t.detach() for name, t in values.items()}
     return LossResult(**values), gradient
@@ -96,11 +100,14 @@ def differentiated(
         leaves = [leaf.requires_grad_() for leaf in leaves]
         tables = {name: t for name, t in batch.tables.items() if name not in PAIR_TABLES}
         batch = replace(batch, vectors=leaves[0], tables=tables)
-        tables |= pair_tables(batch, model.settings, flat.dtype, leaves[1])
+        with stage("densities"):
+            tables |= pair_tables(batch, model.settings, flat.dtype, leaves[1])
         evaluation = RowEvaluation(model, replace(batch, tables=tables), flat, contract)
-        pair_forces = torch.autograd.grad(
-            evaluation.atom_energies.sum(), leaves, create_graph=True, materialize_grads=True
-        )
-        pair_forces = [forces.to(flat.dtype) for forces in pair_forces]
-        forces, virials = evaluation.geometry.of_pair_forces(*pair_forces)
+        with stage("pair gradients"):
+            pair_forces = torch.autograd.grad(
+                evaluation.atom_energies.sum(), leaves, create_graph=True, materialize_grads=True
+            )
+            pair_forces = [forces.to(flat.dtype) for forces in pair_forces]
+        with stage("forces and virials"):
+            forces, virials = evaluation.geometry.of_pair_forces(*pair_forces)
     return evaluation.frames.sum(evaluation.atom_energies), forces, virials
