@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.feed import Resident, Streamed
+from ..ops.stages import stage
 
 # Graphs kept; batches of further sizes run step by step.
 MOST_GRAPHS = 128
@@ -35,6 +36,7 @@ class StepGraphs:
         # On ROCm a graph has to show first that it repeats what direct steps do.
         self.trusted: bool | None = None if torch.version.hip else True
         self.parts = 1  # that a batch is split into
+        self.direct = False  # whether steps run operation by operation all the same
         self.forget()
 
     def forget(self):
@@ -69,8 +71,13 @@ class StepGraphs:
         )
 
     def _run(self, parts: list[np.ndarray]):
-        inputs = self.feed.inputs(parts)
         sizes = [self.feed.ladder.sizes(part) for part in parts]
+        if self.direct:
+            with stage("batch"):
+                batches = self._batches(self._static(self.feed.inputs(parts)), sizes)
+            self.advance(batches)
+            return
+        inputs = self.feed.inputs(parts)
         key = tuple(sizes)
         if key not in self.graphs:
             self.graphs[key] = self._captured(inputs, sizes)
@@ -84,10 +91,16 @@ class StepGraphs:
     def _batches(self, static: list, sizes: list) -> list:
         return [self.feed.batch(tensors, size) for tensors, size in zip(static, sizes)]
 
-    def _captured(self, inputs: list, sizes: list) -> tuple[torch.cuda.CUDAGraph | None, list]:
+    def _static(self, inputs: list) -> list[list[Tensor]]:
+        """``inputs`` in tensors of their own on the device."""
         device = self.state()[0].device
         static = [[torch.empty_like(t, device=device) for t in tensors] for tensors in inputs]
         _copy(static, inputs)
+        return static
+
+    def _captured(self, inputs: list, sizes: list) -> tuple[torch.cuda.CUDAGraph | None, list]:
+        device = self.state()[0].device
+        static = self._static(inputs)
         # Everything is compiled and tuned before the capture, on a stream of its own, as torch
         # asks for.
         stream = torch.cuda.Stream(device)

@@ -16,6 +16,7 @@ from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 from ..ops.policy import on_reference_path
+from ..ops.stages import stage
 from ..ops.tables import with_tables
 from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
@@ -90,6 +91,11 @@ class Step:
             self.optimizer.found_inf = torch.ones_like(self.unusable)
             self.optimizer.step()
 
+    def run_directly(self, direct: bool):
+        """Whether a GPU runs steps operation by operation instead of as graphs."""
+        if self.graphs is not None:
+            self.graphs.direct = direct
+
     def prepare(self, frames: np.ndarray):
         """Tell which frames (B,) the next step takes: they may have to be sent."""
         if self.graphs is not None:
@@ -122,8 +128,9 @@ class Step:
         if not self.fused:
             # What is traced with a batch that has room to spare serves all batches.
             traced = isinstance(self.function, TracedAutograd)
-            structures = self.structures
-            batch = Ladder(structures).batch(frames) if traced else structures.batch(members)
+            with stage("batch"):
+                structures = self.structures
+                batch = Ladder(structures).batch(frames) if traced else structures.batch(members)
             return self._differentiate([batch])
         result, parts = gradient_of(self.evaluate(members), self.rules, self.use_virial)
         torch.cat(parts, out=self.gradient)
@@ -139,7 +146,8 @@ class Step:
         if self.force_mode == "analytic":
             # Outside what is compiled, so that kept tables and these are equal bit by bit.
             settings, dtype = self.model.settings, self.gradient.dtype
-            batches = [with_tables(batch, settings, dtype) for batch in batches]
+            with stage("densities"):
+                batches = [with_tables(batch, settings, dtype) for batch in batches]
         flat, common, totals = self.model.flat, (self.rules, self.use_virial, self.contract), None
         if len(batches) > 1:
             parts = [self.sums(self.model, batch, flat, *common) for batch in batches]
@@ -154,6 +162,10 @@ class Step:
         return result
 
     def _update(self, weight: float | Tensor):
+        with stage("update"):
+            self._take_gradient(weight)
+
+    def _take_gradient(self, weight: float | Tensor):
         norm = self.gradient.norm()
         finite = torch.isfinite(norm)
         self.unusable.copy_(torch.where(finite, 0.0, self.unusable + 1.0))
