@@ -4,17 +4,25 @@ import json
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
 from run_files import make_run, random_frames
-from structures import on_path
+from structures import odd_shape, on_path, random_model
+from test_gradient import with_targets
 from test_resume import assert_same_run
 
 from nepkit import Interrupted, UserError, cli, profile, train_nep
+from nepkit.config import Stage
+from nepkit.data.buckets import Ladder
 from nepkit.ops.force_fx import materialised
+from nepkit.ops.policy import Contract
 from nepkit.ops.stages import stage
+from nepkit.ops.tables import with_tables
 from nepkit.train import loop
 from nepkit.train.graph import StepGraphs
+from nepkit.train.loss import rules_of
+from nepkit.train.objective import analytic
 from nepkit.train.profiling import stage_table
 
 ROWS = {
@@ -197,3 +205,15 @@ def test_graphs_are_passed_over_for_direct_steps():
     graphs.state, graphs.advance = lambda: [torch.zeros(1)], taken.extend
     graphs([3, 1])
     assert taken == [([3, 1], 2)] and not graphs.graphs
+
+
+def test_a_step_compiles_whole_with_its_stages():
+    settings, prepared = with_targets(("Si",), odd_shape("one type")[1], l_max=1, invariants=())
+    model, batch = random_model(settings), Ladder(prepared.structures).batch(np.arange(3))
+    batch = with_tables(batch, settings, torch.float64)  # which are not compiled
+    common = (model, batch, model.flat, rules_of(Stage(), 1, model.flat), True)
+    contract = Contract("mulsum", True)
+    compiled = torch.compile(analytic, fullgraph=True, backend="eager")
+    with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        found, wanted = compiled(*common, contract), analytic(*common, contract)
+    torch.testing.assert_close(found[1], wanted[1], rtol=1e-12, atol=1e-12)
