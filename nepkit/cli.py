@@ -28,7 +28,7 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
 # Arguments of train_nep that are no keywords of nep.in.
-OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart")
+OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         "--force-mode", default="analytic", metavar="MODE", choices=("analytic", "autograd"),
         help="analytic, or autograd: slow, a check (default: analytic)",
     )  # fmt: skip
+    add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
     predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
     predict.set_defaults(call=_predict)
     add = predict.add_argument
@@ -145,7 +146,7 @@ def _train(options: argparse.Namespace):
             train_nep(
                 options.run_dir, out=options.out, device=options.device,
                 precision=options.precision, force_mode=options.force_mode,
-                restart=options.restart, **keywords,
+                restart=options.restart, profile=options.profile, **keywords,
             )  # fmt: skip
         except Interrupted:
             without = " without --restart" if options.restart else ""

@@ -13,6 +13,8 @@ from torch import Tensor
 from .batch import Batch, Sizes, Structures
 from .buckets import Ladder
 
+_NAMES = tuple(field.name for field in fields(Batch) if field.name != "tables")
+
 
 class Resident:
     """The whole set lies on the device: a batch is named by its frames and cut out there.
@@ -89,18 +91,13 @@ def moved(batch: Batch, device: torch.device) -> Batch:
 
 def tensors(batch: Batch) -> list[Tensor]:
     """All tensors of a batch, in a fixed order."""
-    return [*(getattr(batch, name) for name in _names()), *batch.tables.values()]
+    return [*(getattr(batch, name) for name in _NAMES), *batch.tables.values()]
 
 
 def of_tensors(values: list[Tensor], tables: list[str]) -> Batch:
     """The batch of what ``tensors`` gave."""
-    names = _names()
-    named = dict(zip(names, values))
-    return Batch(**named, tables=dict(zip(tables, values[len(names) :], strict=True)))
-
-
-def _names() -> list[str]:
-    return [field.name for field in fields(Batch) if field.name != "tables"]
+    named = dict(zip(_NAMES, values))
+    return Batch(**named, tables=dict(zip(tables, values[len(_NAMES) :], strict=True)))
 
 
 def _same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:

@@ -10,6 +10,7 @@ import torch
 from ..data.batch import Batch
 from ..data.feed import tensors
 from ..ops.policy import Contract, contraction_policy
+from ..ops.stages import stage
 from .nep import Nep
 
 
@@ -29,7 +30,8 @@ class Compiled:
         self._compiled = torch.compile(copy, fullgraph=True, options=_options())
 
     def __call__(self, model: Nep, batch: Batch, *others):
-        with torch.no_grad():
+        # What the compiler makes of a function has no stages any more.
+        with torch.no_grad(), stage(self.function.__name__):
             if self.failure:
                 return self.function(model, batch, *others)
             for tensor in tensors(batch):

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..data.batch import Selection
 from ..ops.cpu import backward, forward, network
 from ..ops.cpu.launch import PairData, Place, arrays, ranges, run, shape_of
+from ..ops.stages import stage
 from .nep import Evaluation, Nep
 
 
@@ -34,20 +35,22 @@ class CpuEvaluation(Evaluation):
         energies = like.new_empty(n_atoms)
         self.pairs = like.new_empty(place.pair_start[-1], 3)
         self.hidden = arrays(weights.hidden)
-        run(
-            forward.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
-            self.hidden, arrays(weights.bias), weights.output, self.model.q_scaler,
-            self.s, q, self.scaled_q, arrays(self.values), energies, arrays(self.slopes),
-            self.q_slope, self.s_slope, self.pairs,
-        )  # fmt: skip
+        with stage("contraction to pair gradients"):  # one kernel, atom by atom
+            run(
+                forward.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
+                self.hidden, arrays(weights.bias), weights.output, self.model.q_scaler,
+                self.s, q, self.scaled_q, arrays(self.values), energies, arrays(self.slopes),
+                self.q_slope, self.s_slope, self.pairs,
+            )  # fmt: skip
         return q, energies + weights.element.index_select(0, self.batch.types)
 
     def forces_and_virials(self) -> tuple[Tensor, Tensor]:
         """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
         n_atoms = len(self.s)
         forces, virials = self.s.new_empty(n_atoms, 3), self.s.new_empty(n_atoms, 6)
-        run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
-        return forces, self.frames.sum(virials)
+        with stage("forces and virials"):
+            run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
+            return forces, self.frames.sum(virials)
 
     def gradient(
         self, energies: Tensor, forces: Tensor, virials: Tensor | None

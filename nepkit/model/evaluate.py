@@ -14,6 +14,7 @@ from ..data.buckets import Ladder
 from ..data.feed import moved
 from ..data.prepared import Prepared
 from ..ops.policy import kernels_on
+from ..ops.stages import stage
 from .evaluator import Evaluator
 from .nep import Nep
 from .zbl import zbl_terms
@@ -44,7 +45,8 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
     evaluate = _evaluator(model, prepared.structures)
     for start, stop in chunks(n_atoms):
         atoms = slice(first_atom[start], first_atom[stop])
-        per_atom, of_atoms, of_frames, q = evaluate(np.arange(start, stop))
+        with stage("evaluation"):
+            per_atom, of_atoms, of_frames, q = evaluate(np.arange(start, stop))
         of_types = np.concatenate(prepared.types[start:stop])
         per_atom = per_atom + element_energy[of_types]
         energy[start:stop] = np.add.reduceat(per_atom, first_atom[start:stop] - first_atom[start])

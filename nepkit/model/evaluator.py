@@ -12,6 +12,7 @@ from ..data.batch import Structures
 from ..data.feed import moved
 from ..ops.geometry import Geometry
 from ..ops.policy import fused_on
+from ..ops.stages import stage
 from ..ops.tables import PAIR_TABLES, all_tables, pair_tables
 from .nep import Evaluation, Nep
 from .rows import RowEvaluation
@@ -33,18 +34,22 @@ class Evaluator:
         model, structures = self.model, self.structures
         flat = model.flat if flat is None else flat
         if not self.fused:
-            batch = moved(structures.batch(frames), flat.device)
+            with stage("batch"):
+                batch = moved(structures.batch(frames), flat.device)
             return RowEvaluation(model, batch, flat)
         from ..ops.cpu.launch import pair_data, placed, whole
         from .cpu import CpuEvaluation
 
         if structures.kept is not None:
-            selection = structures.select(frames)
-            place = placed(selection, *structures.offsets[:3])
+            with stage("batch"):
+                selection = structures.select(frames)
+                place = placed(selection, *structures.offsets[:3])
             return CpuEvaluation(model, selection, flat, self.data, place)
-        batch = structures.batch(frames)
-        tables = pair_tables(batch, model.settings, flat.dtype)
-        data = pair_data(batch, tables, model.group_of_pair_type, model.settings)
+        with stage("batch"):
+            batch = structures.batch(frames)
+        with stage("densities"):
+            tables = pair_tables(batch, model.settings, flat.dtype)
+            data = pair_data(batch, tables, model.group_of_pair_type, model.settings)
         return CpuEvaluation(model, batch, flat, data, whole(batch))
 
     def threads(self):

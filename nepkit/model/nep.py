@@ -10,6 +10,7 @@ from torch import Tensor
 from ..config import ModelSettings
 from ..data.batch import Selection
 from ..ops.segment import Segments
+from ..ops.stages import stage
 from ..ops.terms import terms_of
 from .invariants import Invariants
 from .network import NetworkWeights
@@ -109,9 +110,11 @@ class Evaluation:
         sum_i [dL/dU_i U_i + <dU_i/da, J v>] with a and J v constant: no pair is differentiated.
         """
         scaler = self.model.q_scaler
-        q_dot = self._tangents(forces, virials)
-        weights, q_bar = self._network_gradient(energies, q_dot * scaler)
-        radial, angular = self._coefficient_gradients(q_bar * scaler)
+        with stage("tangent densities"):
+            q_dot = self._tangents(forces, virials)
+        with stage("parameter gradients"):
+            weights, q_bar = self._network_gradient(energies, q_dot * scaler)
+            radial, angular = self._coefficient_gradients(q_bar * scaler)
         gradients = {f"hidden_weight_{k}": w for k, w in enumerate(weights.hidden)}
         gradients |= {f"hidden_bias_{k}": b for k, b in enumerate(weights.bias)}
         gradients |= {"output_weight": weights.output, "element_bias": weights.element}

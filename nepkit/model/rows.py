@@ -10,6 +10,7 @@ from ..ops.geometry import Geometry
 from ..ops.groups import Groups
 from ..ops.policy import Contract, contraction_policy
 from ..ops.segment import Segments
+from ..ops.stages import stage
 from .contraction import Contraction
 from .nep import Evaluation, Nep
 from .network import Network, NetworkWeights
@@ -30,8 +31,9 @@ class RowEvaluation(Evaluation):
 
     def _evaluate(self) -> tuple[Tensor, Tensor]:
         q, scaler = self._descriptors(), self.model.q_scaler
-        self.network = Network(self.weights, self.batch.types)
-        energies, slope = self.network.forward(q * scaler)
+        with stage("network"):
+            self.network = Network(self.weights, self.batch.types)
+            energies, slope = self.network.forward(q * scaler)
         self.q_slope = slope * scaler  # dU/dq (N, D)
         return q, energies
 
@@ -41,18 +43,21 @@ class RowEvaluation(Evaluation):
     def _descriptors(self) -> Tensor:
         batch: Batch = self.batch
         model, coefficients = self.model, [self.radial_coefficients, self.angular_coefficients]
-        self.geometry = Geometry(batch, model.settings, coefficients[0].dtype)
+        with stage("densities"):
+            self.geometry = Geometry(batch, model.settings, coefficients[0].dtype)
+            radial, self.angular_density = self.geometry.densities()
+            self.radial_density = radial[:, :, None]
         self.invariants = model.invariants
         self.n_radial = model.settings.n_max[0] + 1
-        group = model.group_of_pair_type.index_select(0, batch.row_pair_type)
-        groups = Groups(group, len(model.pair_types))
-        atoms = Segments(batch.row_start, batch.row_center)
-        self.contraction = Contraction(groups, atoms, self.contract)
-        self.radial_rows, self.angular_rows = self.contraction.gather(coefficients)
-        radial, self.angular_density = self.geometry.densities()
-        self.radial_density = radial[:, :, None]
-        radial, self.s = self._contract(self.radial_density, self.angular_density)
-        return torch.cat([radial, self.invariants.values(self.s)], dim=1)
+        with stage("contraction"):
+            group = model.group_of_pair_type.index_select(0, batch.row_pair_type)
+            groups = Groups(group, len(model.pair_types))
+            atoms = Segments(batch.row_start, batch.row_center)
+            self.contraction = Contraction(groups, atoms, self.contract)
+            self.radial_rows, self.angular_rows = self.contraction.gather(coefficients)
+            radial, self.s = self._contract(self.radial_density, self.angular_density)
+        with stage("invariants"):
+            return torch.cat([radial, self.invariants.values(self.s)], dim=1)
 
     def _contract(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over neighbours (N, n) and (N, n, L) of densities of rows."""
@@ -64,10 +69,13 @@ class RowEvaluation(Evaluation):
         """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx."""
         expand = self.contraction.expand
         self.radial_slope = self.q_slope[:, : self.n_radial, None]
-        self.angular_slope = self.invariants.pull(self.s, self.q_slope[:, self.n_radial :])
-        radial = expand(self.radial_coefficients, self.radial_rows, self.radial_slope)
-        angular = expand(self.angular_coefficients, self.angular_rows, self.angular_slope)
-        return self.geometry.forces_and_virials(radial.squeeze(2), angular)
+        with stage("invariants"):
+            self.angular_slope = self.invariants.pull(self.s, self.q_slope[:, self.n_radial :])
+        with stage("contraction"):
+            radial = expand(self.radial_coefficients, self.radial_rows, self.radial_slope)
+            angular = expand(self.angular_coefficients, self.angular_rows, self.angular_slope)
+        with stage("forces and virials"):
+            return self.geometry.forces_and_virials(radial.squeeze(2), angular)
 
     def _tangents(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         radial, self.angular_tangent = self.geometry.tangent_densities(forces, virials)

@@ -79,14 +79,22 @@ class Geometry:
         sums = self.sums_of_atoms(radial, angular)
         return sums[:, :3], self.frames.sum(sums[:, 3:])
 
-    def of_pair_forces(self, pair_forces: Tensor) -> tuple[Tensor, Tensor]:
-        """The same from dU/dr_ij of each pair (H, 3), eV/Å; for tables that are not kept."""
-        batch = self.batch
-        start = batch.radial_start.index_select(0, batch.row_start)
-        owner = torch.stack([batch.center, batch.neighbor], dim=1).flatten()
-        atoms = Segments(start, owner, batch.radial_order, 64)
-        sums = atoms.sum(pulls(pair_forces, self.tables["vectors"]))
+    def of_pair_forces(self, radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+        """The same from dU/dr_ij, eV/Å: of each pair (H, 3) and of each angular pair (Q, 3), whose
+        sum is the whole. For tables that are not kept."""
+        batch, vectors = self.batch, self.tables["vectors"]
+        ends = torch.stack([batch.center, batch.neighbor], dim=1)
+        far = self._of_atoms(batch.radial_start, ends, batch.radial_order, 64)
+        sums = far.sum(pulls(radial, vectors))
+        ends = ends.index_select(0, batch.angular)
+        near = self._of_atoms(batch.angular_start, ends, batch.angular_order, 16)
+        sums = sums + near.sum(pulls(angular, vectors.index_select(0, batch.angular)))
         return sums[:, :3], self.frames.sum(sums[:, 3:])
+
+    def _of_atoms(self, row_starts: Tensor, ends: Tensor, order: Tensor, typical: int) -> Segments:
+        """Directed pairs of each atom, where rows start at ``row_starts`` and pairs end at ``ends``."""
+        start = row_starts.index_select(0, self.batch.row_start)
+        return Segments(start, ends.flatten(), order, typical)
 
     def change(self, forces: Tensor, virials: Tensor | None) -> Tensor:
         """v of each pair and its part along the pair (H, 4), of dL/dF (N, 3), dL/dW (B, 6) or None."""

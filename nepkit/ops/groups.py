@@ -51,7 +51,8 @@ class TiledGroups(Groups):
 
     def __init__(self, group: Tensor, n_groups: int, tile: int):
         super().__init__(group, n_groups)
-        self.tile, self.n_tiles = tile, len(group) // tile + n_groups
+        n_members = group.shape[0]  # not len, which a trace for all sizes would fix
+        self.tile, self.n_tiles = tile, n_members // tile + n_groups
         start, order = self.segments.start, self.segments.order
         tile_start = starts((start.diff() + tile - 1) // tile)
         slots = torch.arange(self.n_tiles * tile, dtype=torch.int32, device=group.device)
@@ -63,9 +64,9 @@ class TiledGroups(Groups):
         place = slots.view(-1, tile) - skipped.index_select(0, of_tile)[:, None]
         empty = place >= start.index_select(0, of_tile + 1)[:, None]
         members = slots
-        if len(group):
-            members = order.index_select(0, place.clamp(max=len(group) - 1).flatten())
-        self.member = torch.where(empty.flatten(), len(group), members)
+        if group.shape[0] > 0:
+            members = order.index_select(0, place.clamp(max=group.shape[0] - 1).flatten())
+        self.member = torch.where(empty.flatten(), group.shape[0], members)
         self._skipped, self._slot = skipped, None
 
     @property
@@ -73,7 +74,7 @@ class TiledGroups(Groups):
         """The slot of each member (M,)."""
         if self._slot is None:
             order = self.segments.order
-            slots = torch.arange(len(order), dtype=torch.int32, device=order.device)
+            slots = torch.arange(order.shape[0], dtype=torch.int32, device=order.device)
             slot = slots + self._skipped.index_select(0, self.group.index_select(0, order))
             self._slot = torch.empty_like(slot).scatter(0, order.long(), slot)
         return self._slot
@@ -89,7 +90,7 @@ class TiledGroups(Groups):
 
 
 def permuted(values: Tensor, there: Tensor, back: Tensor) -> Tensor:
-    """values[there], zeros where ``there`` is len(values); its adjoint takes ``back``."""
+    """values[there], zeros where ``there`` is values.shape[0]; its adjoint takes ``back``."""
     if torch.is_grad_enabled() and values.requires_grad:
         return _Permuted.apply(values, there, back)
     padded = torch.cat([values, values.new_zeros(1, values.shape[1])])

@@ -152,11 +152,11 @@ def parity_of(harmonics: Tensor) -> Tensor:
 
 def pulls(pair_forces: Tensor, vectors: Tensor) -> Tensor:
     """Force (3) and half the virial (6) that a pair (H, 3) gives to each of its ends (2 H, 9)."""
-    ends = []
+    ends, pull, apart = [], pair_forces.unbind(1), vectors.unbind(1)
     for sign in (1.0, -1.0):
-        columns = [sign * pair_forces[:, k] for k in range(3)]
+        columns = [sign * component for component in pull]
         for row, column in zip(VIRIAL_ROWS, VIRIAL_COLUMNS):
-            columns.append(-0.5 * vectors[:, row] * pair_forces[:, column])
+            columns.append(-0.5 * apart[row] * pull[column])
         ends.append(torch.stack(columns, dim=1))
     return torch.stack(ends, dim=1).flatten(0, 1)
 

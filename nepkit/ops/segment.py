@@ -29,9 +29,10 @@ class Segments:
         """Sum of the values (M, ...) of each segment -> (S, ...). The order of the sum is fixed."""
         if torch.is_grad_enabled() and values.requires_grad:
             return _Sum.apply(values, self)
-        flat = values.reshape(len(values), math.prod(values.shape[1:])).contiguous()
+        # Not len: traced for batches of all sizes, it would be that of the first.
+        flat = values.reshape(values.shape[0], math.prod(values.shape[1:])).contiguous()
         sums = segment_sum(flat, self.order, self.start, self.typical)
-        return sums.view(len(self.start) - 1, *values.shape[1:])
+        return sums.view(self.start.shape[0] - 1, *values.shape[1:])
 
     def spread(self, values: Tensor) -> Tensor:
         """Give each member the value of its segment, (S, ...) -> (M, ...): the adjoint of sum."""

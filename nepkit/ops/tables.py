@@ -34,13 +34,20 @@ def kept(batch: Batch) -> bool:
     return "radial_density" in batch.tables
 
 
-def pair_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> dict[str, Tensor]:
+def pair_tables(
+    batch: Batch,
+    settings: ModelSettings,
+    dtype: torch.dtype,
+    angular_vectors: Tensor | None = None,
+) -> dict[str, Tensor]:
     """What the maps need of each pair: directions, radial functions, harmonics, and derivatives.
 
     vectors and unit (H, 3), radial and radial_slope (H, K_R), angular_basis (Q, 2, K_A) with f and
     f', harmonics (Q, 4, L) with Y and its gradient.
 
     Computed in float64, as the recursions lose digits near the ends, then rounded once to ``dtype``.
+    ``angular_vectors``: those of the angular pairs (Q, 3), where they are to be differentiated by
+    themselves; taken out of ``batch.vectors`` their gradient would be scattered.
     """
     vectors, angular = batch.vectors, batch.angular
     distance = vectors.norm(dim=1)
@@ -49,11 +56,13 @@ def pair_tables(batch: Batch, settings: ModelSettings, dtype: torch.dtype) -> di
     cutoff = _cutoffs(settings.angular_cutoff, batch)
     if isinstance(cutoff, Tensor):
         cutoff = cutoff.index_select(0, angular)
-    angular_distance = distance.index_select(0, angular)
+    if angular_vectors is None:
+        angular_vectors = vectors.index_select(0, angular)
+        angular_distance = distance.index_select(0, angular)
+    else:
+        angular_distance = angular_vectors.norm(dim=1)
     basis = radial_functions(angular_distance, cutoff, settings.basis_size[1] + 1)
-    harmonics, gradient = solid_harmonics(
-        vectors.index_select(0, angular), angular_distance, settings.l_max
-    )
+    harmonics, gradient = solid_harmonics(angular_vectors, angular_distance, settings.l_max)
     tables = {
         "vectors": vectors,
         "unit": vectors / distance[:, None],

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.feed import Resident, Streamed
+from ..ops.stages import stage
 
 # Graphs kept; batches of further sizes run step by step.
 MOST_GRAPHS = 128
@@ -37,6 +38,7 @@ class StepGraphs:
         # On ROCm a graph has to show first that it repeats what direct steps do.
         self.trusted: bool | None = None if torch.version.hip else True
         self.parts = 1  # that a batch is split into
+        self.direct = False  # whether steps run operation by operation all the same
         self.forget()
 
     def forget(self):
@@ -81,6 +83,8 @@ class StepGraphs:
     def _ready(self, parts: list[np.ndarray]):
         inputs = self.feed.inputs(parts)
         sizes = [self.feed.ladder.sizes(part) for part in parts]
+        if self.direct:
+            return None, self._static(inputs), sizes
         key = tuple(sizes)
         if key not in self.graphs:
             self.graphs[key] = self._captured(inputs, sizes)
@@ -89,18 +93,26 @@ class StepGraphs:
         return graph, static, sizes
 
     def _run(self, graph: torch.cuda.CUDAGraph | None, static: list, sizes: list):
-        if graph is None:
-            self.advance(self._batches(static, sizes))
-        else:
+        if graph is not None:
             graph.replay()
+            return
+        with stage("batch"):
+            batches = self._batches(static, sizes)
+        self.advance(batches)
 
     def _batches(self, static: list, sizes: list) -> list:
         return [self.feed.batch(tensors, size) for tensors, size in zip(static, sizes)]
 
-    def _captured(self, inputs: list, sizes: list) -> tuple[torch.cuda.CUDAGraph | None, list]:
+    def _static(self, inputs: list) -> list[list[Tensor]]:
+        """``inputs`` in tensors of their own on the device."""
         device = self.state()[0].device
         static = [[torch.empty_like(t, device=device) for t in tensors] for tensors in inputs]
         _copy(static, inputs)
+        return static
+
+    def _captured(self, inputs: list, sizes: list) -> tuple[torch.cuda.CUDAGraph | None, list]:
+        device = self.state()[0].device
+        static = self._static(inputs)
         # Everything is compiled and tuned before the capture, on a stream of its own, as torch
         # asks for.
         stream = torch.cuda.Stream(device)

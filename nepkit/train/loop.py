@@ -24,6 +24,7 @@ from .folder import OutputFolder
 from .log import RunLog, Table
 from .loss import regularisation
 from .outputs import Errors, Targets, errors, mean_energy_error, save_potential
+from .profiling import NAME, Recording
 from .report import ReportTable, milli
 from .schedule import learning_rate
 from .signals import Interrupted, StopRequest
@@ -61,6 +62,7 @@ class Run:
     identity: dict
     log: RunLog
     force_mode: str = "analytic"
+    profile: int = 0  # steps to take under the profiler
     done: int = 0  # steps over all stages
     finished: dict = field(default_factory=dict)  # errors of a run that has written its results
     best: float = float("inf")
@@ -104,8 +106,10 @@ class Run:
             self.log(self.table.head)
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
         saved = time.monotonic()
-        with bar, StopRequest() as stop:
+        recording = Recording(self.profile, self.step, self.folder.path / NAME, self.log)
+        with bar, StopRequest() as stop, recording:
             while self.done < self.total:
+                recording.begin_step()
                 number, local = self.stage_of(self.done)
                 if number != self.number:
                     self.number = number
@@ -121,6 +125,7 @@ class Run:
                 if reported or stop.asked or time.monotonic() - saved > CHECKPOINT_SECONDS:
                     self.save()
                     saved = time.monotonic()
+                recording.end_step()
                 if stop.asked:
                     raise Interrupted
 

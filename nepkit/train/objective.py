@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from ..data.batch import Batch
 from ..model.nep import Evaluation, Nep
 from ..model.rows import RowEvaluation
 from ..ops.policy import Contract
-from ..ops.tables import PAIR_TABLES
+from ..ops.stages import stage
+from ..ops.tables import PAIR_TABLES, pair_tables
 from .loss import LossResult, Rules, loss, sums
 
 
@@ -19,8 +20,10 @@ def loss_of(
     evaluation: Evaluation, rules: Rules, use_virial: bool, totals: Tensor | None = None
 ) -> tuple[LossResult, Tensor]:
     """The loss of an evaluation, and its derivative to the energies of the atoms (N,)."""
-    result = loss(evaluation.batch, rules, *predicted(evaluation, use_virial), totals)
-    return result, evaluation.frames.spread(result.energy)
+    found = predicted(evaluation, use_virial)
+    with stage("loss"):
+        result = loss(evaluation.batch, rules, *found, totals)
+        return result, evaluation.frames.spread(result.energy)
 
 
 def predicted(evaluation: Evaluation, use_virial: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -100,18 +103,43 @@ def autograd(
     totals: Tensor | None = None,
 ) -> tuple[LossResult, Tensor]:
     """The same as ``analytic`` by torch's double backward through the pair vectors."""
-    vectors = batch.vectors.detach().requires_grad_()
-    tables = {name: values for name, values in batch.tables.items() if name not in PAIR_TABLES}
     flat = flat.detach().requires_grad_()
     with torch.enable_grad():
-        evaluation = RowEvaluation(
-            model, replace(batch, vectors=vectors, tables=tables), flat, contract
-        )
-        pair_forces = torch.autograd.grad(
-            evaluation.atom_energies.sum(), vectors, create_graph=True, materialize_grads=True
-        )[0].to(flat.dtype)
-        forces, virials = evaluation.geometry.of_pair_forces(pair_forces)
-        energy = evaluation.frames.sum(evaluation.atom_energies)
-        result = loss(batch, rules, energy, forces, virials if use_virial else None, totals)
-        (gradient,) = torch.autograd.grad(result.value, flat)
-    return replace(result, value=result.value.detach()), gradient
+        energy, forces, virials = differentiated(model, batch, flat, contract)
+        found = (energy, forces, virials if use_virial else None)
+        if totals is not None:  # they change as the part of this batch does
+            part = sums(batch, rules, *found)
+            totals = totals + (part - part.detach())
+        with stage("loss"):
+            result = loss(batch, rules, *found, totals)
+        with stage("parameter gradients"):
+            (gradient,) = torch.autograd.grad(result.value, flat)
+    values = {field.name: getattr(result, field.name) for field in fields(result)}
+    values = {name: None if t is None else t.detach() for name, t in values.items()}
+    return LossResult(**values), gradient
+
+
+def differentiated(
+    model: Nep, batch: Batch, flat: Tensor, contract: Contract | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Energies (B,), forces (N, 3) and virials (B, 6) by torch's derivatives to the pair vectors.
+
+    The vectors of angular pairs are leaves of their own: no derivative is scattered.
+    """
+    vectors = batch.vectors.detach()
+    leaves = [vectors, vectors.index_select(0, batch.angular)]
+    with torch.enable_grad():
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        tables = {name: t for name, t in batch.tables.items() if name not in PAIR_TABLES}
+        batch = replace(batch, vectors=leaves[0], tables=tables)
+        with stage("densities"):
+            tables |= pair_tables(batch, model.settings, flat.dtype, leaves[1])
+        evaluation = RowEvaluation(model, replace(batch, tables=tables), flat, contract)
+        with stage("pair gradients"):
+            pair_forces = torch.autograd.grad(
+                evaluation.atom_energies.sum(), leaves, create_graph=True, materialize_grads=True
+            )
+            pair_forces = [forces.to(flat.dtype) for forces in pair_forces]
+        with stage("forces and virials"):
+            forces, virials = evaluation.geometry.of_pair_forces(*pair_forces)
+    return evaluation.frames.sum(evaluation.atom_energies), forces, virials

@@ -11,13 +11,14 @@ from ..config import NepConfig, read_nep_in, to_nep_in
 from ..errors import UserError
 from ..files import write_atomically
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
-from . import checkpoint
+from . import checkpoint, profiling
 from .device import check_force_mode, choose_device, describe_device, precision_type
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
 from .outputs import Errors, error_table, errors, output_names, write_outputs
 from .prediction import predict_run
+from .profiling import check_profile
 from .schedule import resolve
 from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
@@ -32,6 +33,7 @@ def train_nep(
     force_mode: str = "analytic",
     seed: int | None = None,
     restart: bool = False,
+    profile: int | None = None,
     **nep_in,
 ) -> dict[str, Errors]:
     """Train a NEP4 potential on a GPUMD run directory.
@@ -45,7 +47,8 @@ def train_nep(
 
     ``device``: auto, cpu, cuda (ROCm too), cuda:1. ``precision``: float32 or float64.
     ``force_mode``: analytic, or autograd, slower, to check it. ``seed``: of the initial parameters
-    and the order of the data (default: that of nep.in, else 0).
+    and the order of the data (default: that of nep.in, else 0). ``profile``: so many steps are
+    taken under torch's profiler, their trace goes to profile.json and a table to the log.
 
     Returns the errors of the saved model by data set, ``{"train": ..., "test": ...}``, in eV/atom,
     eV/Å and eV/atom.
@@ -60,10 +63,13 @@ def train_nep(
     overrides = nep_in if seed is None else {"seed": seed, **nep_in}
     config = read_nep_in(run_dir / "nep.in", overrides)
     setup = Setup(
-        run_dir, choose_device(device), precision_type(precision), check_force_mode(force_mode)
-    )
+        run_dir, choose_device(device), precision_type(precision), check_force_mode(force_mode),
+        check_profile(profile),
+    )  # fmt: skip
     with OutputFolder(Path(out) if out is not None else run_dir) as folder:
         if config.prediction:
+            if setup.profile:
+                raise UserError(f"profile {profile}: prediction 1 takes no steps")
             data = data_file(run_dir, "train")
             return predict_run(run_dir / "nep.txt", data, folder, config, setup)
         return _train(setup, folder, config, restart)
@@ -115,7 +121,7 @@ def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str
     """All files that a run writes, those of save_potential as far as they exist."""
     names = [
         "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "parity.png",
-        *_results_of(sets),
+        *[profiling.NAME] * (setup.profile > 0), *_results_of(sets),
     ]  # fmt: skip
     if _copies_zbl(setup, folder, config):
         names.append("zbl.in")

@@ -12,15 +12,18 @@ from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Batch, Structures
+from ..data.buckets import Ladder
 from ..data.feed import Resident, Streamed
 from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 from ..ops.policy import kernels_on, on_reference_path
+from ..ops.stages import stage
 from ..ops.tables import with_tables
 from .graph import StepGraphs
 from .loss import LossResult, regularisation, rules_of
 from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of
+from .traced import TracedAutograd
 
 # Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
 PIECE, MOST_PIECES = 8192, 32
@@ -32,8 +35,8 @@ class Step:
     """Updates a model's parameters and their running average, batch by batch.
 
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
-    autograd, where torch differentiates the energy and then the loss. ``tell`` takes a line for
-    the log.
+    autograd, where torch differentiates the energy and then the loss, traced into one graph off the
+    reference path. ``tell`` takes a line for the log.
 
     On a GPU the function from batch to gradient is compiled, and the whole step is one graph.
     """
@@ -63,17 +66,19 @@ class Step:
         # Learning rate and weight of the new parameters in the average.
         self.scalars = torch.zeros(2, device=device)
         self.sums = error_sums
-        if device.type == "cuda" and not on_reference_path():
-            self._take_path(force_mode)
+        on_gpu = device.type == "cuda" and not on_reference_path()
+        if force_mode == "autograd" and not on_reference_path():
+            self.function = TracedAutograd(on_gpu)
+        if on_gpu:
+            self._take_path()
             feed = _feed(structures, device)
             self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
         self.begin_stage(stage)
 
-    def _take_path(self, force_mode: str):
+    def _take_path(self):
         """Choose the functions that serve a GPU best."""
-        if force_mode == "autograd":
-            self.contract = compiled_contract(self.model)
-            self.function, self.sums = Compiled(autograd), Compiled(error_sums)
+        if self.force_mode == "autograd":
+            self.contract, self.sums = compiled_contract(self.model), Compiled(error_sums)
         elif kernels_on(self.model.flat.device):
             self.function, self.sums = fused, fused_error_sums
         else:
@@ -113,6 +118,11 @@ class Step:
         elif (seconds := time.monotonic() - start) > 5.0:
             self.tell(f"compiled the training step in {seconds:.0f} s")
 
+    def run_directly(self, direct: bool):
+        """Whether a GPU runs steps operation by operation instead of as graphs."""
+        if self.graphs is not None:
+            self.graphs.direct = direct
+
     def prepare(self, frames: np.ndarray):
         """Tell which frames (B,) the next step takes: they may have to be sent."""
         if self.graphs is not None:
@@ -143,7 +153,12 @@ class Step:
         """The loss of ``frames`` (B,); its gradient goes to ``self.gradient``."""
         members = torch.as_tensor(frames, device=self.structures.device)
         if not self.fused:
-            return self._differentiate([self.structures.batch(members)])
+            # What is traced with a batch that has room to spare serves all batches.
+            traced = isinstance(self.function, TracedAutograd)
+            with stage("batch"):
+                structures = self.structures
+                batch = Ladder(structures).batch(frames) if traced else structures.batch(members)
+            return self._differentiate([batch])
         evaluation = self.evaluate(members)
         result, to_atoms = loss_of(evaluation, self.rules, self.use_virial)
         evaluation.gradient_into(self.gradient, to_atoms, result.forces, result.virial)
@@ -159,7 +174,8 @@ class Step:
         if self.force_mode == "analytic":
             # Outside what is compiled, so that kept tables and these are equal bit by bit.
             settings, dtype = self.model.settings, self.gradient.dtype
-            batches = [with_tables(batch, settings, dtype) for batch in batches]
+            with stage("densities"):
+                batches = [with_tables(batch, settings, dtype) for batch in batches]
         flat, common, totals = self.model.flat, (self.rules, self.use_virial, self.contract), None
         if len(batches) > 1:
             parts = [self.sums(self.model, batch, flat, *common) for batch in batches]
@@ -174,6 +190,10 @@ class Step:
         return result
 
     def _update(self, weight: float | Tensor):
+        with stage("update"):
+            self._take_gradient(weight)
+
+    def _take_gradient(self, weight: float | Tensor):
         norm = self.gradient.norm()
         unusable = (~(norm < math.inf)).float()  # 1 for infinity and NaN, else 0
         self.unusable.add_(1.0).mul_(unusable)
