@@ -32,7 +32,7 @@ ROWS = {
     },
     "fused": {
         "batch", "contraction to pair gradients", "forces and virials", "loss",
-        "tangent densities", "parameter gradients", "update", "evaluation",
+        "tangent densities to parameter gradients", "update", "evaluation",
     },
 }  # fmt: skip
 

@@ -64,6 +64,10 @@ class CpuEvaluation(Evaluation):
         """As Evaluation.gradient_into says, without a copy."""
         if virials is None:
             virials = forces.new_zeros(len(self.batch), 6)
+        with stage("tangent densities to parameter gradients"):  # two kernels, atom by atom
+            self._gradient_into(out, energies, forces, virials)
+
+    def _gradient_into(self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor):
         _, data, place = self.where
         energies, views = energies.contiguous(), self.model.views(out)
         types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)

@@ -9,6 +9,7 @@ from ..ops.geometry import Geometry
 from ..ops.groups import TiledGroups
 from ..ops.invariants import descriptor_changes, descriptors, sum_gradients, sum_slopes
 from ..ops.products import ROW_TILE, coefficient_products, contracted_rows, expanded_rows
+from ..ops.stages import stage
 from .fused_network import FusedNetwork
 from .nep import Evaluation
 from .network import NetworkWeights
@@ -28,11 +29,15 @@ class FusedEvaluation(Evaluation):
         self.values = (terms.factors, terms.coefficients, terms.quartic)
         slopes = (terms.slope_factors, terms.slope_coefficients)
         self.slopes = (*slopes, terms.quartic, self.n_radial)
-        self.place, self.densities = self.geometry.placed_densities()
-        near, self.s = self._contracted(*self.densities, self.place)
-        q = descriptors(near, self.s, *self.values)
-        self.network = FusedNetwork(self.weights, batch.types)
-        energies, slope = self.network.forward(q * model.q_scaler)
+        with stage("densities"):
+            self.place, self.densities = self.geometry.placed_densities()
+        with stage("contraction"):
+            near, self.s = self._contracted(*self.densities, self.place)
+        with stage("invariants"):
+            q = descriptors(near, self.s, *self.values)
+        with stage("network"):
+            self.network = FusedNetwork(self.weights, batch.types)
+            energies, slope = self.network.forward(q * model.q_scaler)
         self.q_slope = slope * model.q_scaler  # dU/dq (N, D)
         return q, energies
 
@@ -45,10 +50,12 @@ class FusedEvaluation(Evaluation):
 
     def sums_of_atoms(self) -> Tensor:
         """Force (3), eV/Å, and half of the pairs' virials (6), eV, of each atom (N, 9)."""
-        self.s_slope = sum_slopes(self.q_slope, self.q, self.s, *self.slopes)
-        center = self.batch.row_center
-        rows = expanded_rows(self.q_slope, self.s_slope, *self.coefficients, self.group, center)
-        return self.geometry.sums_of_atoms(*rows)
+        with stage("pair gradients"):
+            self.s_slope = sum_slopes(self.q_slope, self.q, self.s, *self.slopes)
+            center = self.batch.row_center
+            rows = expanded_rows(self.q_slope, self.s_slope, *self.coefficients, self.group, center)
+        with stage("forces and virials"):
+            return self.geometry.sums_of_atoms(*rows)
 
     def forces_and_virials(self) -> tuple[Tensor, Tensor]:
         """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""

@@ -63,7 +63,8 @@ def fused(
 ) -> tuple[LossResult, Tensor]:
     """The same as ``analytic`` by Triton's kernels."""
     evaluation, of_batch = _fused_loss(model, batch, flat, rules)
-    value, terms, to_atoms, *derivatives = of_batch.derivatives(totals)
+    with stage("loss"):
+        value, terms, to_atoms, *derivatives = of_batch.derivatives(totals)
     result = LossResult(value, terms, *derivatives)
     parts = evaluation.gradient(to_atoms, result.forces, result.virial)
     return result, torch.cat([parts[name].flatten() for name in model.shapes])
@@ -82,7 +83,8 @@ def _fused_loss(model: Nep, batch: Batch, flat: Tensor, rules: Rules):
 
     evaluation = FusedEvaluation(model, batch, flat)
     sums = evaluation.sums_of_atoms()
-    return evaluation, BatchLoss(batch, rules, evaluation.atom_energies, sums)
+    with stage("loss"):
+        return evaluation, BatchLoss(batch, rules, evaluation.atom_energies, sums)
 
 
 def error_sums(
