@@ -15,12 +15,15 @@ DEFAULT = {
     "angular_tangents": {"num_warps": 1},
     "contraction": {"num_warps": 1},
     "expansion": {"num_warps": 1},
-    "coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1},
+    "coefficient_products": {"INNER": 32, "num_warps": 4, "num_stages": 2},
     "invariants": {"ITEMS": 16, "num_warps": 4},
+    "invariant_slopes": {"ITEMS": 8, "num_warps": 4},
     "layers": {"HB": 32, "AB": 32, "num_warps": 4, "num_stages": 1},
 }
 # By the name that torch gives: gfx90a, gfx942, ... or sm_90.
-TABLE: dict[str, dict[str, dict[str, int]]] = {}
+# One wave does a product of 16 by 16 with matrix instructions; elsewhere it takes many registers.
+_CDNA = {"coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1}}
+TABLE: dict[str, dict[str, dict[str, int]]] = {"gfx90a": _CDNA, "gfx942": _CDNA}
 
 
 @cache
