@@ -12,6 +12,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from nepkit.ops.layers import ATOM_TILE
+from nepkit.ops.products import ROW_TILE
 from nepkit.ops.terms import QUARTIC_FACTOR
 from nepkit.ops.triton import (
     coefficients,
@@ -73,7 +75,7 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         )
         for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
     }  # fmt: skip
-    layer = {"A": width, "H": size["H"], "TILE": 32}
+    layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
     return {
         "radial forces": Kernel(pair_forces.radial_kernel, "radial_forces", near),
         "angular forces": Kernel(pair_forces.angular_kernel, "angular_forces", pairs),
@@ -92,7 +94,7 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "coefficient products": Kernel(
             coefficients.products_kernel,
             "coefficient_products",
-            model | blocks | {"D": width, "TILE": 16},
+            model | blocks | {"D": width, "TILE": ROW_TILE},
         ),
         "descriptors": Kernel(invariants.values_kernel, "invariants", values | {"CHANGE": False}),
         "changes of descriptors": Kernel(

@@ -21,8 +21,11 @@ DEFAULT = {
     "layers": {"HB": 32, "AB": 32, "num_warps": 4, "num_stages": 1},
 }
 # By the name that torch gives: gfx90a, gfx942, ... or sm_90.
-# One wave does a product of 16 by 16 with matrix instructions; elsewhere it takes many registers.
-_CDNA = {"coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1}}
+# A wave does a product of 16 by 16 with matrix instructions; elsewhere it takes many registers.
+_CDNA = {
+    "coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1},
+    "layers": {"HB": 32, "AB": 32, "num_warps": 2, "num_stages": 1},
+}
 TABLE: dict[str, dict[str, dict[str, int]]] = {"gfx90a": _CDNA, "gfx942": _CDNA}
 
 
