@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..data.batch import starts
 from .segment import Segments
 
 
@@ -56,7 +55,9 @@ class TiledGroups(Groups):
         super().__init__(group, n_groups)
         self.tile, self.n_tiles = tile, len(group) // tile + n_groups
         start, order = self.segments.start, self.segments.order
-        tile_start = starts((start.diff() + tile - 1) // tile)
+        # Room enough for each group, by rounding down one sum instead of summing rounded counts.
+        groups = torch.arange(n_groups + 1, dtype=torch.int32, device=group.device)
+        tile_start = (start - start[:1]) // tile + groups
         slots = torch.arange(self.n_tiles * tile, dtype=torch.int32, device=group.device)
         tiles = torch.arange(self.n_tiles, dtype=torch.int32, device=group.device)
         of_tile = torch.searchsorted(tile_start, tiles, right=True, out_int32=True) - 1

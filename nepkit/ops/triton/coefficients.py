@@ -39,10 +39,7 @@ def products_kernel(
     L: tl.constexpr, NRP: tl.constexpr, KRP: tl.constexpr, NAP: tl.constexpr, KAP: tl.constexpr,
     TILE: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
-    """The radial (n_R, K_R) and then the angular (n_A, K_A) products of the tile of this program.
-
-    Nothing is stored for an empty tile: it is in no sum.
-    """
+    """The radial (n_R, K_R) and then the angular (n_A, K_A) products of the tile of this program."""
     tile = tl.program_id(0)
     member += tile * TILE
     out += tile.to(tl.int64) * (NR * KR + NA * KA)
@@ -50,8 +47,6 @@ def products_kernel(
     around = tl.zeros((NAP, KAP), dtype=out.dtype.element_ty)
     slot = tl.arange(0, TILE)
     count = tl.sum((tl.load(member + slot) < n_rows).to(tl.int32), 0)
-    if count == 0:
-        return
     near = _added(near, q_bar, radial, center, member, slot, n_rows, D, NR, KR, 1, NRP, KRP, TILE)
     near = _added(
         near, q_slope, radial_tangent, center, member, slot, n_rows, D, NR, KR, 1, NRP, KRP, TILE
