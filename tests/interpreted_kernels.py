@@ -21,6 +21,7 @@ from nepkit.model.fused import FusedEvaluation
 from nepkit.model.invariants import Invariants
 from nepkit.model.rows import RowEvaluation
 from nepkit.ops import invariants, layers, pairs, products, segment
+from nepkit.ops.geometry import Geometry
 from nepkit.ops.groups import TiledGroups
 from nepkit.ops.policy import on_reference_path, reference_path
 from nepkit.ops.terms import terms_of
@@ -166,6 +167,23 @@ def test_sums_of_segments(width, typical, ordered, dtype):
     values = random(dtype, 50, width)
     order = torch.randperm(50).int() if ordered else None
     agree(*both(segment.segment_sum, values, order, start, typical))
+
+
+@dtypes
+@pytest.mark.parametrize("l_max", [1, 4, 8])
+def test_sums_over_pairs(l_max, dtype):
+    """J^T and J v, on frames with and without angular pairs, with ghosts after them."""
+    frames = [odd_frames()[kind] for kind in ("molecule", "isolated", "dimer", "one atom")]
+    settings = model_settings(l_max=l_max)
+    prepared = make_ready(frames, settings, dtype)
+    batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    geometry, n_rows = Geometry(batch, settings, dtype), len(batch.row_center)
+    radial, angular = random(dtype, n_rows, 5), random(dtype, n_rows, 4, (l_max + 1) ** 2 - 1)
+    agree(*both(geometry.forces_and_virials, radial, angular))
+    forces, virials = random(dtype, len(batch.types), 3), random(dtype, len(batch), 6)
+    agree(*both(geometry.tangent_densities, forces, virials))
+    agree(*both(geometry.tangent_densities, forces, None))
+    agree(*both(geometry.densities))
 
 
 def everything(kind, model, batch):

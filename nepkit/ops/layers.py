@@ -136,9 +136,7 @@ def layer_gradients(bars, inputs, slopes, tangents, member, energy_bar, values, 
 
         others = (energy_bar, values, changes)
         return launch(bars, inputs, slopes, tangents, member, *others, ATOM_TILE)
-    left, right, slopes, tangents = (
-        _in_tiles(t, member) for t in (bars, inputs, slopes, tangents)
-    )
+    left, right, slopes, tangents = (_in_tiles(t, member) for t in (bars, inputs, slopes, tangents))
     weight = left.transpose(1, 2) @ right + slopes.transpose(1, 2) @ tangents
     parts = [weight.flatten(1), -left.sum(1)]
     if energy_bar is not None:

@@ -26,7 +26,9 @@ _CDNA = {
     "coefficient_products": {"INNER": 32, "num_warps": 1, "num_stages": 1},
     "layers": {"HB": 32, "AB": 32, "num_warps": 2, "num_stages": 1},
 }
-TABLE: dict[str, dict[str, dict[str, int]]] = {"gfx90a": _CDNA, "gfx942": _CDNA}
+TABLE: dict[str, dict[str, dict[str, int]]] = {
+    "gfx90a": _CDNA, "gfx942": _CDNA, "gfx950": _CDNA,
+}  # fmt: skip
 
 
 @cache
