@@ -26,9 +26,12 @@ from nepkit.ops.triton import launch
 TILES = [(1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)]
 ROWS = [(1, 16, 1), (2, 16, 2), (4, 8, 4), (8, 8, 4), (8, 16, 4), (16, 4, 4), (4, 16, 2)]
 CANDIDATES = {
-    "angular_forces": [{"PAIRS": p, "num_warps": w} for p, w in TILES],
+    "angular_forces": [{"num_warps": w} for w in (1, 2, 4)],
+    "long_angular_tangents": [{"PAIRS": p, "num_warps": w} for p, w in TILES],
     "angular_tangents": [{"PAIRS": p, "num_warps": w} for p, w in TILES],
-    "radial_forces": [{"ROWS": r, "PLACES": p, "num_warps": w} for r, p, w in ROWS],
+    "radial_forces": [
+        {"BLOCK": b, "num_warps": w} for b, w in [(32, 1), (64, 2), (64, 4), (128, 4), (256, 8)]
+    ],
     "radial_tangents": [{"ROWS": r, "PLACES": p, "num_warps": w} for r, p, w in ROWS],
     "atom_sums": [
         {"ATOMS": a, "PLACES": p, "num_warps": w}

@@ -4,6 +4,7 @@ import plain_nep
 import pytest
 import torch
 
+from nepkit.model.fused_network import FusedNetwork
 from nepkit.model.network import Network, NetworkWeights
 
 WIDTH = 6
@@ -43,9 +44,10 @@ TYPES = {
 }
 
 
+@pytest.mark.parametrize("kind", [Network, FusedNetwork])
 @pytest.mark.parametrize("neurons", [(4,), (1,), (4, 3), (3, 5)], ids=str)
 @pytest.mark.parametrize("name", TYPES)
-def test_energies_and_derivatives(name, neurons):
+def test_energies_and_derivatives(name, neurons, kind):
     n_types, types = TYPES[name]
     types = torch.tensor(types, dtype=torch.int32)
     generator = torch.Generator().manual_seed(1)
@@ -60,7 +62,7 @@ def test_energies_and_derivatives(name, neurons):
         tuple(w.detach() for w in part) if isinstance(part, tuple) else part.detach()
         for part in (weights.hidden, weights.bias, weights.output, weights.element)
     ))  # fmt: skip
-    network = Network(fixed, types)
+    network = kind(fixed, types)
     energies, found_slope = network.forward(q.detach())
     torch.testing.assert_close(energies, wanted, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found_slope, slope, rtol=1e-12, atol=1e-12)

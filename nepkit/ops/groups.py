@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..data.ragged import starts
 from .segment import Segments
 
 
@@ -23,8 +22,11 @@ class Groups:
     def segments(self) -> Segments:
         """The members of each group."""
         if self._segments is None:
-            ordered, order = torch.sort(self.group, stable=True)
-            groups = torch.arange(self.n_groups + 1, dtype=torch.int32, device=ordered.device)
+            # A GPU sorts by a byte at a time.
+            n = self.n_groups
+            kind = torch.int8 if n < 2**7 else torch.int16 if n < 2**15 else torch.int32
+            ordered, order = torch.sort(self.group.to(kind), stable=True)
+            groups = torch.arange(self.n_groups + 1, dtype=kind, device=ordered.device)
             start = torch.searchsorted(ordered, groups, out_int32=True)
             self._segments = Segments(start, self.group, order.to(torch.int32), 32)
         return self._segments
@@ -54,12 +56,16 @@ class TiledGroups(Groups):
         n_members = group.shape[0]  # not len, which a trace for all sizes would fix
         self.tile, self.n_tiles = tile, n_members // tile + n_groups
         start, order = self.segments.start, self.segments.order
-        tile_start = starts((start.diff() + tile - 1) // tile)
+        # Room enough for each group, by rounding down one sum instead of summing rounded counts.
+        groups = torch.arange(n_groups + 1, dtype=torch.int32, device=group.device)
+        tile_start = (start - start[:1]) // tile + groups
         slots = torch.arange(self.n_tiles * tile, dtype=torch.int32, device=group.device)
         tiles = torch.arange(self.n_tiles, dtype=torch.int32, device=group.device)
         of_tile = torch.searchsorted(tile_start, tiles, right=True, out_int32=True) - 1
         of_tile = of_tile.clamp(max=n_groups - 1)
-        self.tiles = Segments(tile_start, of_tile, typical=32)
+        # Few groups have many tiles each.
+        typical = 512 if n_groups <= 32 else 128 if n_groups <= 256 else 32
+        self.tiles = Segments(tile_start, of_tile, typical=typical)
         skipped = tile * tile_start[:-1] - start[:-1]
         place = slots.view(-1, tile) - skipped.index_select(0, of_tile)[:, None]
         empty = place >= start.index_select(0, of_tile + 1)[:, None]

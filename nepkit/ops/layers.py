@@ -14,7 +14,8 @@ from torch import Tensor
 
 from .policy import kernels_on
 
-ATOM_TILE = 32
+# The least that matrix instructions take: small batches make many tiles.
+ATOM_TILE = 16
 
 
 @torch.library.custom_op(
@@ -128,8 +129,7 @@ def layer_gradients(bars, inputs, slopes, tangents, member, energy_bar, values, 
     w_out (H) and the energy of the element (1).
 
     Of the gradient to x, ``bars``, and dU/dx, ``slopes`` (N, H), with the inputs and their tangents
-    (N, A). For the last layer ``energy_bar`` (N,), v and its changes (N, H) are given too. The
-    numbers of a tile without atoms mean nothing.
+    (N, A). For the last layer ``energy_bar`` (N,), v and its changes (N, H) are given too.
     """
     if kernels_on(bars.device):
         from .triton.layer_gradients import launch

@@ -37,7 +37,7 @@ def sums_of_atoms(
 
         return launch(
             radial, angular, radial_slope, basis, harmonics, unit, vectors, half,
-            radial_order, angular_order, row_start, radial_start, angular_start,
+            first_row, second_row, radial_order, angular_order, row_start, radial_start, angular_start,
             half_place, angular_place,
         )  # fmt: skip
     radial_slope, unit, vectors = (_placed(t, half_place) for t in (radial_slope, unit, vectors))

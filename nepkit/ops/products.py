@@ -95,8 +95,8 @@ def coefficient_products(
 
     (tiles, n_R K_R + n_A K_A): sum over the tile's rows and l of s_bar[n, l] a[k, l] +
     dU/ds[n, l] a'[k, l]. The first ``n_radial`` columns of ``q_bar`` and ``q_slope`` (N, D) are the
-    radial ones. ``member`` (tiles * ROW_TILE,) are the rows in slots, R where a slot is empty. The
-    numbers of a tile without rows mean nothing. ``place`` (R,): where a row's a lies in its table.
+    radial ones. ``member`` (tiles * ROW_TILE,) are the rows in slots, R where a slot is empty.
+    ``place`` (R,): where a row's a lies in its table.
     """
     if kernels_on(s_bar.device):
         from .triton.coefficients import launch

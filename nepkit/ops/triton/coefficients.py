@@ -20,7 +20,7 @@ def products_kernel(
     PLACED: tl.constexpr, N: tl.constexpr, K: tl.constexpr, L: tl.constexpr,
     NP: tl.constexpr, LP: tl.constexpr, TILE: tl.constexpr, KB: tl.constexpr,
 ):  # fmt: skip
-    """(n, KB values of k) of a tile. Nothing is stored for an empty one: it is in no sum.
+    """(n, KB values of k) of a tile.
 
     ``left`` (N, n, l) lie ``stride`` apart from atom to atom, the tables' rows (k, l) K L.
     """
@@ -46,9 +46,8 @@ def products_kernel(
         a = tl.load(right + place.to(tl.int64) * (K * L) + cell, mask=of_right, other=0.0)
         t = tl.load(right_tangent + row.to(tl.int64) * (K * L) + cell, mask=of_right, other=0.0)
         total += s[:, None, :] * a[None, :, :] + s_slope[:, None, :] * t[None, :, :]
-    if count > 0:
-        at = out + tile.to(tl.int64) * width + column + n[:, None] * K + k[None, :]
-        tl.store(at, tl.sum(total, 2), mask=(n < N)[:, None] & (k < K)[None, :])
+    at = out + tile.to(tl.int64) * width + column + n[:, None] * K + k[None, :]
+    tl.store(at, tl.sum(total, 2), mask=(n < N)[:, None] & (k < K)[None, :])
 
 
 def launch(

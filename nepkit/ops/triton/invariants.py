@@ -134,7 +134,7 @@ def launch_slopes(
     n_atoms, n, n_l = s.shape
     out, second = s.new_empty(s.shape), s_dot is not None
     if n_atoms:
-        chosen = options("invariants")
+        chosen = options("invariant_slopes")
         q_bar, s = q_bar.contiguous(), s.contiguous()
         changes = [q_slope.contiguous(), q_dot, s_dot.contiguous()] if second else [q_bar, q, s]
         slopes_kernel[(triton.cdiv(n_atoms * n, chosen["ITEMS"]),)](

@@ -19,15 +19,10 @@ def gradients_kernel(
     A: tl.constexpr, H: tl.constexpr, LAST: tl.constexpr, TILE: tl.constexpr,
     HB: tl.constexpr, AB: tl.constexpr,
 ):  # fmt: skip
-    """HB neurons and AB inputs of a tile, in the row of the tile in out (tiles, width).
-
-    Nothing is stored for an empty tile: it is in no sum.
-    """
+    """HB neurons and AB inputs of a tile, in the row of the tile in out (tiles, width)."""
     tile, block = tl.program_id(0), tl.program_id(2)
     h, a = tl.program_id(1) * HB + tl.arange(0, HB), block * AB + tl.arange(0, AB)
     atom = tl.load(member + tile * TILE + tl.arange(0, TILE)).to(tl.int64)
-    if tl.load(member + tile * TILE) >= n_atoms:
-        return
     real, is_h, is_a = atom < n_atoms, h < H, a < A
     of_x = atom[None, :] * H + h[:, None]
     x_mask, in_mask = is_h[:, None] & real[None, :], real[:, None] & is_a[None, :]

@@ -18,9 +18,8 @@ def _tanh(x):
     """tanh by exp; near 0, where that loses digits, by its series."""
     small: tl.constexpr = 0.03 if x.dtype == tl.float64 else 0.3
     square = x * x
-    series = 2.0 / 15.0 + square * (
-        -17.0 / 315.0 + square * (62.0 / 2835.0 - square * 1382.0 / 155925.0)
-    )
+    series = 62.0 / 2835.0 - square * (1382.0 / 155925.0)
+    series = 2.0 / 15.0 + square * (-17.0 / 315.0 + square * series)
     series = x + x * square * (-1.0 / 3.0 + square * series)
     fall = tl.exp(-2.0 * tl.abs(x))
     far = (1.0 - fall) / (1.0 + fall)

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from .launch import options, padded
 
+# Angular pairs of a row, on average, from which rows are long.
+LONG = 6
+
 
 @triton.jit
 def radial_kernel(
@@ -97,8 +100,11 @@ def launch(
             change, radial_slope, radial_order, radial_start, half_place, radial, n_rows,
             PLACED=placed, K=radial.shape[1], KP=padded(radial.shape[1]), **chosen,
         )  # fmt: skip
+        # Rows of many pairs take several at a time; most hold two or three.
+        long = len(angular_order) > LONG * n_rows
+        chosen = options("long_angular_tangents" if long else "angular_tangents")
         angular_kernel[(n_rows,)](
             change, basis, harmonics, half, angular_order, angular_start, angular_place, angular,
-            PLACED=placed, K=n_k, L=n_l, KP=padded(n_k), LP=padded(n_l), **options("angular_tangents"),
+            PLACED=placed, K=n_k, L=n_l, KP=padded(n_k), LP=padded(n_l), **chosen,
         )  # fmt: skip
     return radial, angular

@@ -1,0 +1,206 @@
+"""Every Triton kernel compiled for a GPU that need not be there, and what the compiler says of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from nepkit.ops.layers import ATOM_TILE
+from nepkit.ops.products import ROW_TILE
+from nepkit.ops.terms import QUARTIC_FACTOR
+from nepkit.ops.triton import (
+    assembly,
+    changes,
+    coefficients,
+    contraction,
+    expansion,
+    invariants,
+    layer_gradients,
+    layers,
+    loss,
+    pair_forces,
+    segment,
+    tangents,
+)
+from nepkit.ops.triton.launch import TABLE, padded
+
+INDICES = {
+    "order", "row_start", "radial_order", "angular_order", "radial_start", "start",
+    "angular_start", "group", "center", "member", "factors", "tile_type", "first_row",
+    "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
+    "shift", "source", "shifts", "index", "frame_out",
+}  # fmt: skip
+WIDE = {"frames", "offsets"}
+COUNTS = {
+    "n_rows", "n_atoms", "n_items", "n_segments", "width", "n_halves", "n_frames", "n_parts",
+    "n_offsets", "n_source", "size", "stride", "column",
+}  # fmt: skip
+# An ordinary model, and a large one: the numbers of functions, components and so on.
+MODELS = {
+    "ordinary": {"NR": 5, "KR": 9, "NA": 5, "KA": 9, "L": 24, "I": 6, "M": 9, "P": 6, "H": 30},
+    "large": {"NR": 9, "KR": 13, "NA": 7, "KA": 13, "L": 80, "I": 14, "M": 31, "P": 25, "H": 100},
+}
+TARGETS = {
+    "gfx90a": GPUTarget("hip", "gfx90a", 64),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+    "sm_90": GPUTarget("cuda", 90, 32),
+}
+PLACED = {"PLACED": True}
+
+
+class Kernel(NamedTuple):
+    """A kernel, what it is called in the launch table, and its constants but those."""
+
+    function: object
+    table: str
+    constants: dict
+    num_warps: int = 0  # where the table has none
+
+
+def kernels(size: dict[str, int]) -> dict[str, Kernel]:
+    """All kernels with the constants of a model of ``size``."""
+    n_r, k_r, n_a, k_a, n_l = (size[name] for name in ("NR", "KR", "NA", "KA", "L"))
+    width = n_r + size["I"] * n_a
+    model = {"NR": n_r, "KR": k_r, "NA": n_a, "KA": k_a, "L": n_l}
+    pairs = {"K": k_a, "L": n_l, "KP": padded(k_a), "LP": padded(n_l)}
+    near = {"K": k_r, "KP": padded(k_r)}
+    model_p = {"NRP": padded(n_r), "KRP": padded(k_r), "LP": padded(n_l)}
+    products = {"TILE": ROW_TILE} | PLACED
+    items = {"FACTOR": QUARTIC_FACTOR, "QUARTIC": size["I"] - 1, "D": width, "NR": n_r}
+    items |= {"N": n_a, "L": n_l}
+    values = items | {"I": size["I"], "M": size["M"], "MP": padded(size["M"])}
+    slopes = items | {"P": size["P"], "LP": padded(n_l)}
+    sums = {
+        f"segment sum, {places} x {columns}": Kernel(
+            segment.sum_kernel, "", dict(zip(("SEGMENTS", "PLACES", "COLUMNS"), segment.tile(places, columns)))
+            | {"ORDERED": True}, 4,
+        )
+        for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
+    }  # fmt: skip
+    layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
+    return {
+        "frames of a batch": Kernel(assembly.frames_kernel, "", {"FRAMES": 128}, 4),
+        "members of a batch": Kernel(
+            assembly.members_kernel, "members", {"KIND": 2, "COLUMNS": 6, "STEPS": 7}
+        ),
+        "radial forces": Kernel(pair_forces.radial_kernel, "radial_forces", near | PLACED),
+        "angular forces": Kernel(pair_forces.angular_kernel, "angular_forces", pairs | PLACED),
+        "atom sums": Kernel(pair_forces.atom_kernel, "atom_sums", PLACED),
+        "changes": Kernel(changes.change_kernel, "changes", PLACED),
+        "radial tangents": Kernel(tangents.radial_kernel, "radial_tangents", near | PLACED),
+        "angular tangents": Kernel(tangents.angular_kernel, "angular_tangents", pairs | PLACED),
+        "angular tangents, long": Kernel(
+            tangents.angular_kernel, "long_angular_tangents", pairs | PLACED
+        ),
+        "loss of frames": Kernel(loss.frames_kernel, "loss_frames", {}),
+        "slopes of the loss": Kernel(
+            loss.slopes_kernel, "loss_slopes", {"RMSE": True, "TINY": 1e-30, "FRAMES": 128}
+        ),
+        **sums,
+        "contraction": Kernel(
+            contraction.contraction_kernel,
+            "contraction",
+            model | model_p | {"NAP": padded(n_a)} | PLACED,
+        ),
+        "expansion": Kernel(
+            expansion.expansion_kernel,
+            "expansion",
+            model | model_p | {"KAP": padded(k_a), "D": width},
+        ),
+        "coefficient products": Kernel(
+            coefficients.products_kernel,
+            "coefficient_products",
+            products | {"N": n_a, "K": k_a, "L": n_l, "NP": padded(n_a), "LP": padded(n_l)},
+        ),
+        "radial products": Kernel(
+            coefficients.products_kernel,
+            "radial_products",
+            products | {"N": n_r, "K": k_r, "L": 1, "NP": padded(n_r), "LP": 1},
+        ),
+        "descriptors": Kernel(invariants.values_kernel, "invariants", values | {"CHANGE": False}),
+        "changes of descriptors": Kernel(
+            invariants.values_kernel, "invariants", values | {"CHANGE": True}
+        ),
+        "slopes of sums": Kernel(
+            invariants.slopes_kernel, "invariant_slopes", slopes | {"SECOND": False}
+        ),
+        "gradients of sums": Kernel(
+            invariants.slopes_kernel, "invariant_slopes", slopes | {"SECOND": True}
+        ),
+        **{
+            f"layer {name}": Kernel(function, "layers", layer | flags)
+            for name, function, flags in (
+                ("values", layers.up_kernel, {"CHANGE": False}),
+                ("rates", layers.up_kernel, {"CHANGE": True}),
+                ("slopes, last", layers.down_kernel, {"LAST": True, "CHANGE": False}),
+                ("slopes", layers.down_kernel, {"LAST": False, "CHANGE": False}),
+                ("bars, last", layers.down_kernel, {"LAST": True, "CHANGE": True}),
+                ("bars", layers.down_kernel, {"LAST": False, "CHANGE": True}),
+                ("gradients, last", layer_gradients.gradients_kernel, {"LAST": True}),
+                ("gradients", layer_gradients.gradients_kernel, {"LAST": False}),
+            )
+        },
+    }
+
+
+def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
+    """``kernel`` compiled for ``target`` with the launch values of that GPU, and its warps."""
+    chosen = dict(TABLE.get(target, {}).get(kernel.table) or TABLE["default"].get(kernel.table, {}))
+    options = {"num_warps": kernel.num_warps, "enable_fp_fusion": True}
+    options |= {name: chosen.pop(name) for name in ("num_warps", "num_stages") if name in chosen}
+    constants = kernel.constants | chosen
+    signature, attributes = {}, {}
+    # Of pairs it is an index, of rows a density; of batches an index, of changes a step.
+    of_pairs = {"half_place", "order", "angular_order"} & set(kernel.function.arg_names)
+    indices = INDICES | {"angular"} if of_pairs else INDICES
+    if "frame_out" in kernel.function.arg_names:
+        indices = indices | {"out"}
+    for place, name in enumerate(kernel.function.arg_names):
+        if name in constants:
+            signature[name] = "constexpr"
+        elif name in COUNTS:
+            signature[name] = "i32"
+        else:
+            kind = "i64" if name in WIDE else "i32" if name in indices else dtype
+            signature[name] = f"*{kind}"
+            attributes[(place,)] = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
+    source = ASTSource(kernel.function, signature, constants, attributes)
+    result = triton.compile(source, target=TARGETS[target], options=options)
+    return result, options["num_warps"]
+
+
+def resources(result) -> dict[str, int]:
+    """Registers, spills, scratch, shared memory and, on AMD, waves that a SIMD holds at once."""
+    if "amdgcn" not in result.asm:
+        return _resources_of_cubin(result)
+    patterns = {
+        "VGPR": r"\.vgpr_count:\s+(\d+)",
+        "SGPR": r"\.sgpr_count:\s+(\d+)",
+        "VGPR spills": r"\.vgpr_spill_count:\s+(\d+)",
+        "SGPR spills": r"\.sgpr_spill_count:\s+(\d+)",
+        "scratch": r"\.private_segment_fixed_size:\s+(\d+)",
+        "occupancy": r"; Occupancy:\s+(\d+)",
+    }
+    text = result.asm["amdgcn"]
+    found = {name: int(re.search(pattern, text).group(1)) for name, pattern in patterns.items()}
+    return found | {"LDS": result.metadata.shared}
+
+
+def _resources_of_cubin(result) -> dict[str, int]:
+    """The same by NVIDIA's tool, which comes with triton: what spills is on the stack."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(result.asm["cubin"])
+        command = [str(tool), "--dump-resource-usage", str(file)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = {name: int(re.search(rf"{name}:(\d+)", text).group(1)) for name in ("REG", "STACK")}
+    spills = {"VGPR spills": found["STACK"], "SGPR spills": 0, "scratch": found["STACK"]}
+    return {"registers": found["REG"]} | spills | {"LDS": result.metadata.shared}

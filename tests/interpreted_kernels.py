@@ -1,0 +1,227 @@
+"""Triton's kernels, run by its interpreter on CPU tensors, against plain torch.
+
+Needs TRITON_INTERPRET=1 before triton is imported: test_triton.py runs this file.
+"""
+
+import numpy as np
+import pytest
+import torch
+from structures import (
+    ODD_SHAPES,
+    all_in_one,
+    make_ready,
+    model_settings,
+    odd_frames,
+    random_model,
+)
+
+from nepkit.config import HIGHER_INVARIANTS
+from nepkit.data.buckets import Ladder
+from nepkit.model.fused import FusedEvaluation
+from nepkit.model.invariants import Invariants
+from nepkit.model.rows import RowEvaluation
+from nepkit.ops import invariants, layers, pairs, products, segment
+from nepkit.ops.geometry import Geometry
+from nepkit.ops.groups import TiledGroups
+from nepkit.ops.policy import on_reference_path, reference_path
+from nepkit.ops.terms import terms_of
+from nepkit.units import ELEMENTS
+
+EVERY = tuple(HIGHER_INVARIANTS)
+FULL = {"invariants": EVERY, "neuron": (5, 3)}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4}
+dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def _kernels(monkeypatch):
+    """Kernels wherever the block is not on the reference path."""
+    for module in (invariants, layers, pairs, products, segment):
+        monkeypatch.setattr(module, "kernels_on", lambda device: not on_reference_path())
+
+
+def both(operator, *arguments):
+    """What the kernels of ``operator`` give and what plain torch does, as lists."""
+    found = operator(*arguments)
+    with reference_path():
+        wanted = operator(*arguments)
+    return [[values] if isinstance(values, torch.Tensor) else values for values in (found, wanted)]
+
+
+def agree(found, wanted):
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        tolerance = TOLERANCE[one.dtype]
+        scale = max(1.0, other.abs().max().item()) if other.numel() else 1.0
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance * scale)
+
+
+def random(dtype, *shape):
+    return torch.randn(shape, dtype=torch.float64).to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@dtypes
+@pytest.mark.parametrize("n_components", [3, 24, 80])
+def test_products_of_rows(n_components, dtype):
+    """With atoms without rows, rows without coefficients, and ghosts."""
+    n_atoms, n_r, k_r, n_a, k_a, n_groups = 7, 2, 5, 3, 4, 3
+    counts = torch.tensor([0, 2, 3, 0, 1, 20, 0])
+    row_start = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
+    center = torch.repeat_interleave(torch.arange(n_atoms), counts)
+    center = torch.cat([center, torch.full((3,), n_atoms - 1)]).int()
+    group = torch.randint(-1, n_groups, center.shape).int()
+    n_rows = len(group)
+    densities = [
+        [random(dtype, n_rows, k_r), random(dtype, n_rows, k_a, n_components)] for _ in range(2)
+    ]
+    coefficients = random(dtype, n_groups, n_r, k_r), random(dtype, n_groups, n_a, k_a)
+    agree(*both(products.contracted_rows, *densities[0], *coefficients, group, row_start))
+    slopes = [[random(dtype, n_atoms, n_r + 4), random(dtype, n_atoms, n_a, n_components)]
+              for _ in range(2)]  # fmt: skip
+    agree(*both(products.expanded_rows, *slopes[0], *coefficients, group, center))
+    groups = TiledGroups(group, n_groups, products.ROW_TILE)
+    parts = both(
+        products.coefficient_products, *slopes[0], *slopes[1], *densities[0], *densities[1],
+        center, groups.member, n_r,
+    )  # fmt: skip
+    agree(*([groups.tiles.sum(part) for part in way] for way in parts))
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("l_max", "higher"), [(1, ()), (1, ("q1111",)), (4, ("q222",)), (4, EVERY), (8, EVERY)]
+)
+def test_invariants(l_max, higher, dtype):
+    """The kernels and the tables against model/invariants.py."""
+    n_components, n_atoms, n, n_radial = (l_max + 1) ** 2 - 1, 9, 2, 5
+    near, near_dot = random(dtype, n_atoms, n_radial), random(dtype, n_atoms, n_radial)
+    s, s_dot = random(dtype, n_atoms, n, n_components), random(dtype, n_atoms, n, n_components)
+    terms, defined = terms_of(l_max, higher, s), Invariants(l_max, higher, s)
+    values = terms.factors, terms.coefficients, terms.quartic
+    slopes = terms.slope_factors, terms.slope_coefficients, terms.quartic, n_radial
+    q = torch.cat([near, defined.values(s)], dim=1)
+    q_dot = torch.cat([near_dot, defined.push(s, s_dot)], dim=1)
+    bar, slope = random(dtype, *q.shape), random(dtype, *q.shape)
+    pulled = defined.pull(s, bar[:, n_radial:])
+    second = pulled + defined.pull_push(s, s_dot, slope[:, n_radial:])
+    for operator, arguments, wanted in (
+        (invariants.descriptors, (near, s, *values), q),
+        (invariants.descriptor_changes, (near_dot, s, s_dot, q, *values), q_dot),
+        (invariants.sum_slopes, (bar, q, s, *slopes), pulled),
+        (invariants.sum_gradients, (bar, slope, q, q_dot, s, s_dot, *slopes), second),
+    ):
+        for found in both(operator, *arguments):
+            agree(found, [wanted])
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("n_inputs", "n_neurons", "n_types", "n_atoms"),
+    [(35, 30, 3, 70), (5, 40, 1, 1), (33, 3, 5, 40)],
+)
+def test_layers(n_inputs, n_neurons, n_types, n_atoms, dtype):
+    groups = TiledGroups(torch.randint(0, n_types, (n_atoms,)).int(), n_types, layers.ATOM_TILE)
+    where = groups.member, groups.tiles.owner
+    inputs, tangents = random(dtype, n_atoms, n_inputs), random(dtype, n_atoms, n_inputs)
+    weight, bias = random(dtype, n_types, n_neurons, n_inputs), random(dtype, n_types, n_neurons)
+    values = random(dtype, n_atoms, n_neurons).tanh()
+    rates, slope, bar = (random(dtype, n_atoms, n_neurons) for _ in range(3))
+    output, element = random(dtype, n_types, n_neurons), random(dtype, n_types)
+    energy_bar = random(dtype, n_atoms)
+    for scale in (1e-3, 1.0, 100.0):  # the series of tanh, and where it saturates
+        agree(*both(layers.layer_values, scale * inputs, weight, scale * bias, *where))
+    agree(*both(layers.layer_rates, tangents, weight, values, *where))
+    for of_value, to_value, last in ((output, energy_bar, True), (slope, bar, False)):
+        agree(*both(layers.layer_slopes, values, of_value, element, weight, *where, last))
+        agree(*both(layers.layer_bars, values, rates, of_value, to_value, weight, *where, last))
+    for of_output in ((energy_bar, values, rates), (None, None, None)):
+        parts = both(
+            layers.layer_gradients, bar, inputs, slope, tangents, where[0], *of_output
+        )  # fmt: skip
+        agree(*([groups.tiles.sum(part) for part in way] for way in parts))
+
+
+@dtypes
+def test_tanh_is_accurate_relative_to_itself(dtype):
+    """Also where it is small: dU/dq of weak weights is as good as that of strong ones."""
+    x = torch.logspace(-12, 2, 300, dtype=dtype)
+    one = torch.ones(1, 1, 1, dtype=dtype)
+    groups = TiledGroups(torch.zeros(600, dtype=torch.int32), 1, layers.ATOM_TILE)
+    inputs = torch.cat([x, -x])[:, None]
+    found = layers.layer_values(inputs, one, 0 * one[0], groups.member, groups.tiles.owner)
+    error = (found.double() / inputs.double().tanh() - 1).abs().max()
+    assert error < 8 * torch.finfo(dtype).eps
+
+
+@dtypes
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("width", "typical"), [(1, 128), (9, 32), (70, 4), (300, 1)])
+def test_sums_of_segments(width, typical, ordered, dtype):
+    counts = torch.tensor([0, 3, 0, 40, 1, 0])
+    start = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
+    values = random(dtype, 50, width)
+    order = torch.randperm(50).int() if ordered else None
+    agree(*both(segment.segment_sum, values, order, start, typical))
+
+
+@dtypes
+@pytest.mark.parametrize("l_max", [1, 4, 8])
+def test_sums_over_pairs(l_max, dtype):
+    """J^T and J v, on frames with and without angular pairs, with ghosts after them."""
+    frames = [odd_frames()[kind] for kind in ("molecule", "isolated", "dimer", "one atom")]
+    settings = model_settings(l_max=l_max)
+    prepared = make_ready(frames, settings, dtype)
+    batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    geometry, n_rows = Geometry(batch, settings, dtype), len(batch.row_center)
+    radial, angular = random(dtype, n_rows, 5), random(dtype, n_rows, 4, (l_max + 1) ** 2 - 1)
+    agree(*both(geometry.forces_and_virials, radial, angular))
+    forces, virials = random(dtype, len(batch.types), 3), random(dtype, len(batch), 6)
+    agree(*both(geometry.tangent_densities, forces, virials))
+    agree(*both(geometry.tangent_densities, forces, None))
+    agree(*both(geometry.densities))
+
+
+def everything(kind, model, batch):
+    """All that an evaluation gives, the gradient of a random loss by name after it."""
+    evaluation = kind(model, batch, model.flat)
+    values = [evaluation.atom_energies, *evaluation.forces_and_virials()]
+    torch.manual_seed(1)
+    gradient = evaluation.gradient(*(random(model.flat.dtype, *v.shape) for v in values))
+    return [evaluation.q, *values, *(gradient[name] for name in model.shapes)]
+
+
+# Eight thousand pair types take the interpreter minutes.
+SHAPES = {name: shape for name, shape in ODD_SHAPES.items() if name != "89 types"}
+SHAPES["7 types"] = ELEMENTS[:7], ("molecule", "two atoms", "isolated")
+# Names of shapes, changes to the model, whether the batch ends in ghosts, and precision.
+CASES = [
+    *((name, {}, False, torch.float64) for name in SHAPES if name != "all kinds"),
+    *((name, FULL, True, torch.float64) for name in SHAPES),
+    ("many images", {"l_max": 1, "invariants": ("q1111",)}, True, torch.float64),
+    ("one atom", {"l_max": 8, "invariants": EVERY}, True, torch.float64),
+    ("one type", {}, True, torch.float32),
+    ("no angular pairs", FULL, True, torch.float32),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "ghosts", "dtype"), CASES)
+def test_the_whole_evaluation(name, changes, ghosts, dtype):
+    elements, kinds = SHAPES[name]
+    frames = [odd_frames(elements)[kind] for kind in kinds]
+    settings = model_settings(elements, **changes)
+    model, prepared = random_model(settings, dtype=dtype), make_ready(frames, settings, dtype)
+    batch = all_in_one(prepared)
+    if ghosts:
+        batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    with reference_path():
+        wanted = everything(RowEvaluation, model, batch)
+        plain = everything(FusedEvaluation, model, batch)
+    found = everything(FusedEvaluation, model, batch)
+    assert all(bool(values.isfinite().all()) for values in found)
+    agree(plain, wanted)
+    agree(found, wanted)
