@@ -41,6 +41,7 @@ WIDE = {"frames", "offsets"}
 COUNTS = {
     "n_rows", "n_atoms", "n_items", "n_segments", "width", "n_halves", "n_frames", "n_parts",
     "n_offsets", "n_source", "size", "stride", "column",
+    "frame_stride", "atom_stride",
 }  # fmt: skip
 # An ordinary model, and a large one: the numbers of functions, components and so on.
 MODELS = {

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batch import Batch, Sizes, Structures
+from .batch import Batch, Sizes
+from .structures import Structures
 
 # Rungs of the ladder grow by this factor.
 STEP = 1.04

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batch import Batch, Sizes, Structures
+from .batch import Batch, Sizes
 from .buckets import Ladder
+from .structures import Structures
 
 _NAMES = tuple(field.name for field in fields(Batch) if field.name != "tables")
 

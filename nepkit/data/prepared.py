@@ -11,9 +11,9 @@ from tqdm import tqdm
 
 from ..config import ModelSettings
 from ..units import ATOMIC_NUMBERS
-from .batch import Structures
 from .frame import Frame
 from .neighbors import Neighbors, find_neighbors
+from .structures import Structures
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from ..data.batch import Structures
 from ..data.buckets import Ladder
 from ..data.feed import moved
 from ..data.prepared import Prepared
+from ..data.structures import Structures
 from ..ops.policy import kernels_on
 from ..ops.stages import stage
 from .evaluator import Evaluator

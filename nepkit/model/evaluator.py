@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..config import ModelSettings
-from ..data.batch import Structures
 from ..data.feed import moved
+from ..data.structures import Structures
 from ..ops.geometry import Geometry
 from ..ops.policy import fused_on
 from ..ops.stages import stage

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..config import ModelSettings
-from ..data.batch import Batch, Structures
+from ..data.batch import Batch
+from ..data.structures import Structures
 from .basis import radial_functions
 from .harmonics import component_count, solid_harmonics
 

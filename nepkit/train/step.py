@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ..config import Stage
-from ..data.batch import Batch, Structures
+from ..data.batch import Batch
 from ..data.buckets import Ladder
 from ..data.feed import Resident, Streamed
+from ..data.structures import Structures
 from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep

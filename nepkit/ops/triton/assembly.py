@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...data.batch import Batch, Selection, Sizes, Structures
+from ...data.batch import Batch, Selection, Sizes
+from ...data.structures import Structures
 from .launch import options, padded
 
 # Kinds of members, as rows of Structures.offsets.

@@ -1,0 +1,203 @@
+"""Frames as flat tensors, and batches cut out of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .batch import Batch, Selection, Sizes
+from .frame import Frame
+from .neighbors import Neighbors
+from .ragged import Members
+
+_ARRAYS = (
+    "offsets", "types", "vectors", "pair_index", "angular_index", "row_index", "row_first",
+)  # fmt: skip
+
+
+class Structures:
+    """Frames with their neighbours as flat tensors on one device, the source of batches.
+
+    Every kind of member (atoms, rows, pairs, angular pairs) is one long array over all frames;
+    a batch is a ragged selection of it. The last record of each array is a ghost, and the frame
+    after the last is empty: with it a batch is filled up.
+    """
+
+    def __init__(
+        self,
+        frames: list[Frame],
+        types: list[np.ndarray],
+        neighbors: list[Neighbors],
+        n_types: int,
+        *,
+        device: torch.device | str,
+        dtype: torch.dtype,
+    ):
+        """``types``: (N,) int32 of each frame; the lists are equally long."""
+        self.device, self.dtype, self.n_types = torch.device(device), dtype, n_types
+
+        def joined(arrays, ghost):
+            ghost = np.asarray(ghost)[None]
+            return torch.as_tensor(np.concatenate([*arrays, ghost]), device=device)
+
+        def index(parts):
+            width = len(parts[0]) if parts else 0
+            flat = [np.stack(part).astype(np.int32, copy=False) for part in parts]
+            ghost = np.zeros((width, 1), np.int32)
+            return torch.as_tensor(np.concatenate([*flat, ghost], axis=1), device=device)
+
+        counts = np.array(
+            [[len(f), len(n.row_center), len(n.center), len(n.angular)]
+             for f, n in zip(frames, neighbors)], dtype=np.int64,
+        ).reshape(-1, 4)  # fmt: skip
+        self.counts = counts  # (F, 4) atoms, rows, pairs and angular pairs of each frame
+        ends = np.concatenate([np.zeros((1, 4), np.int64), counts, np.zeros((1, 4), np.int64)])
+        # (4, F + 2) where the members of each frame begin
+        self.offsets = torch.as_tensor(np.cumsum(ends, axis=0).T.copy(), device=device)
+        self.types = joined(types, np.int32(0))
+        self.vectors = joined([n.vectors for n in neighbors], [1.0, 0.0, 0.0])
+        self.pair_index = index(
+            [
+                [n.center, n.neighbor, n.first_row, n.second_row, *n.radial_order()]
+                for n in neighbors
+            ]
+        )
+        self.angular_index = index([[n.angular, *n.angular_order()] for n in neighbors])
+        self.row_index = index(
+            [
+                [
+                    n.row_center,
+                    of[n.row_center] * n_types + n.row_type,
+                    *map(_before, n.row_counts()),
+                ]
+                for of, n in zip(types, neighbors)
+            ]
+        )
+        # Rows of the frame that come before those of each atom.
+        first = [_before(n.rows_of_atoms(len(f))) for f, n in zip(frames, neighbors)]
+        self.row_first = joined(first, np.int32(0))
+        self.tables: dict[str, tuple[str, Tensor]] = {}
+        self._packed: dict[str, tuple[Tensor, dict]] = {}
+        # Constants of the pairs, for the kernels on CPUs (keep_constants).
+        self.kept = None
+
+    def attach(self, kind: str, name: str, values: Tensor):
+        """Give every later batch ``tables[name]``: ``values`` of its frames or atoms.
+
+        Of other kinds, rows, halves and angulars, a batch has the table of the whole set, and the
+        places of its members in it.
+        """
+        ghost = values.new_zeros(1, *values.shape[1:])
+        self.tables[name] = (kind, torch.cat([values, ghost]))
+        self._packed.clear()
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def bytes(self) -> int:
+        """Memory that all arrays take."""
+        tables = [values for _, values in self.tables.values()]
+        return sum(t.numel() * t.itemsize for t in (*map(self.__dict__.get, _ARRAYS), *tables))
+
+    def move(self, device: torch.device | str):
+        """Take all arrays to another device."""
+        self.device = torch.device(device)
+        for name in _ARRAYS:
+            setattr(self, name, getattr(self, name).to(device))
+        self.tables = {name: (kind, t.to(device)) for name, (kind, t) in self.tables.items()}
+        self._packed.clear()
+
+    def sizes(self, frames: np.ndarray) -> Sizes:
+        """What ``frames`` (B,) need."""
+        return Sizes(len(frames), *self.counts[frames].sum(0).tolist())
+
+    def select(self, frames: Tensor, n_atoms: int | None = None) -> Selection:
+        """Atoms and tables of ``frames`` (B,) int64, in this order, without their pairs."""
+        if n_atoms is None:
+            n_atoms = self.sizes(frames.cpu().numpy()).atoms
+        atoms = Members(self.offsets[:1], frames)
+        return self._select(frames, atoms.start[0], *atoms.find(0, n_atoms))
+
+    def _select(self, frames: Tensor, start: Tensor, index: Tensor, place: Tensor) -> Selection:
+        return Selection(
+            frames=frames, atom_start=start, atom_index=index,
+            atom_frame=place.clamp(max=len(frames) - 1),
+            types=self.types.index_select(0, index),
+            tables=self.tables_of({"frames": frames, "atoms": index}),
+        )  # fmt: skip
+
+    def tables_of(self, index: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tables of members, given their places by kind; those of other kinds as a whole."""
+        found = {n: values for n, (kind, values) in self.tables.items() if kind not in index}
+        for kind, places in index.items():
+            packed, shapes = self._side_by_side(kind)
+            columns = packed.index_select(0, places).split(
+                [width for width, _ in shapes.values()], 1
+            )
+            for (name, (_, shape)), values in zip(shapes.items(), columns):
+                found[name] = values.unflatten(1, shape) if shape else values.squeeze(1)
+        return found
+
+    def _side_by_side(self, kind: str) -> tuple[Tensor, dict[str, tuple[int, tuple[int, ...]]]]:
+        """All tables of one kind in one, so that one gather serves them all; widths and shapes."""
+        if kind not in self._packed:
+            tables = {n: values for n, (k, values) in self.tables.items() if k == kind}
+            flat = {name: values.reshape(len(values), -1) for name, values in tables.items()}
+            rows = len(self) + 1 if kind == "frames" else len(self.types)
+            none = torch.empty(rows, 0, dtype=self.dtype, device=self.device)
+            packed = torch.cat([none, *flat.values()], dim=1)
+            shapes = {name: (flat[name].shape[1], tuple(tables[name].shape[1:])) for name in tables}
+            self._packed[kind] = packed, shapes
+        return self._packed[kind]
+
+    def batch(self, frames: Tensor, sizes: Sizes | None = None) -> Batch:
+        """The batch of ``frames`` (B,) int64, in this order.
+
+        With ``sizes`` nothing is read back to the host. They must leave room for a ghost of every
+        kind, and ``frames`` end in the empty frame, number ``len(self)``.
+        """
+        if sizes is None:
+            sizes = self.sizes(frames.cpu().numpy())
+        members = Members(self.offsets, frames)
+        # One slot more tells where the last segment ends.
+        atom_index, atom_frame = members.find(0, sizes.atoms + 1)
+        row_index, row_frame = members.find(1, sizes.rows + 1)
+        half_index, half_frame = members.find(2, sizes.halves)
+        angular_index, angular_frame = members.find(3, sizes.angulars)
+        atom0, row0, half0, angular0 = members.start
+
+        def rebased(source, index, frame, *shifts):
+            shift = torch.stack(shifts)
+            return source.index_select(1, index) + shift.index_select(1, frame)
+
+        none = torch.zeros_like(atom0)
+        row_start = self.row_first.index_select(0, atom_index) + row0.index_select(0, atom_frame)
+        center, pair_type, radial_start, angular_start = rebased(
+            self.row_index, row_index, row_frame, atom0, none, 2 * half0, 2 * angular0
+        )
+        half = rebased(
+            self.pair_index, half_index, half_frame, atom0, atom0, row0, row0, 2 * half0, 2 * half0
+        )
+        angular = rebased(
+            self.angular_index, angular_index, angular_frame, half0, 2 * angular0, 2 * angular0
+        )
+        selection = self._select(frames, atom0, atom_index[:-1], atom_frame[:-1])
+        known = {field.name: getattr(selection, field.name) for field in fields(Selection)}
+        return Batch(
+            **known, row_index=row_index[:-1], half_index=half_index, angular_index=angular_index,
+            half_start=half0, half_frame=half_frame.clamp(max=len(frames) - 1),
+            row_start=row_start, row_center=center[:-1], row_pair_type=pair_type[:-1],
+            radial_start=radial_start, angular_start=angular_start,
+            vectors=self.vectors.index_select(0, half_index),
+            center=half[0], neighbor=half[1], first_row=half[2], second_row=half[3],
+            radial_order=half[4:].T.flatten(),
+            angular=angular[0], angular_order=angular[1:].T.flatten(),
+        )  # fmt: skip
+
+
+def _before(counts: np.ndarray) -> np.ndarray:
+    """How many there are before each, from how many each has."""
+    return (np.cumsum(counts) - counts).astype(np.int32)
