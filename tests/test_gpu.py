@@ -40,13 +40,12 @@ def on_gpu(model: Nep) -> Nep:
     return there
 
 
-def weights_after(steps, prepared, model, stage, device, *, parts=1, float32=False, frames=None):
+def weights_after(steps, prepared, model, stage, *, parts=1):
     """Parameters, average and losses after ``steps`` steps on all frames."""
-    model = on_gpu(model) if device == "cuda" else model
+    model = on_gpu(model)
     step = Step(model, prepared.structures, stage, use_virial=True)
-    if step.graphs is not None:
-        step.graphs.parts = parts
-    members = np.arange(len(prepared)) if frames is None else frames
+    step.graphs.parts = parts
+    members = np.arange(len(prepared))
     losses = [float(step(members, 1e-3, k)) for k in range(steps)]
     return model.flat.cpu(), step.average.cpu(), losses
 
@@ -82,23 +81,29 @@ def test_kernels_equal_their_definition(name):
 )
 def test_steps_equal_those_of_the_cpu(name, stage):
     model, prepared = labelled(*odd_shape(name), invariants=("q222", "q1111"))
-    start = model.flat.clone()
+    members = np.arange(len(prepared))
     with reference_path():
-        wanted = weights_after(5, prepared, model, stage, "cpu")
-    model.flat.copy_(start)
+        step = Step(model, prepared.structures, stage, use_virial=True)
+        wanted = step.differentiate(members)
+        gradient = step.gradient
+        expected = predict(model, prepared)
     prepared.structures.move("cuda")
     attach_constants(prepared.structures, model.settings)
-    found = weights_after(5, prepared, model, stage, "cuda")
-    torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=1e-10)
-    assert found[2] == pytest.approx(wanted[2], rel=1e-10)
-    predicted = predict(on_gpu(model), prepared)
-    prepared.structures.move("cpu")
-    with reference_path():
-        for field in ("energy", "forces", "virial"):
-            expected = getattr(predict(model, prepared), field)
-            np.testing.assert_allclose(getattr(predicted, field), expected, rtol=1e-10, atol=1e-9)
+    there = on_gpu(model)
+    step = Step(there, prepared.structures, stage, use_virial=True)
+    batch = Ladder(prepared.structures).batch(members)
+    found = step._differentiate([batch])
+    assert float(found.value) == pytest.approx(float(wanted.value), rel=1e-11)
+    size = gradient.abs().max().item()
+    torch.testing.assert_close(step.gradient.cpu(), gradient, rtol=1e-10, atol=1e-11 * size)
+    predicted = predict(there, prepared)
+    for field in ("energy", "forces", "virial"):
+        one, other = getattr(predicted, field), getattr(expected, field)
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-9)
+    assert float(step(members, 1e-3, 0)) == pytest.approx(float(wanted.value), rel=1e-11)
 
 
+@pytest.mark.slow
 def test_compiled_step_has_no_atomics():
     model, prepared = labelled(*odd_shape("all kinds"), invariants=("q222",))
     prepared.structures.move("cuda")
@@ -116,14 +121,14 @@ def test_compiled_step_has_no_atomics():
 def test_steps_repeat_bit_by_bit():
     model, prepared = labelled(*odd_shape("all kinds"))
     prepared.structures.move("cuda")
-    one, other = (weights_after(20, prepared, model, Stage(), "cuda") for _ in range(2))
+    one, other = (weights_after(20, prepared, model, Stage()) for _ in range(2))
     assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
 def test_a_batch_in_parts():
     model, prepared = labelled(*odd_shape("all kinds"))
     prepared.structures.move("cuda")
-    whole, parts = (weights_after(20, prepared, model, Stage(), "cuda", parts=n) for n in (1, 3))
+    whole, parts = (weights_after(20, prepared, model, Stage(), parts=n) for n in (1, 3))
     torch.testing.assert_close(parts[0], whole[0], rtol=1e-6, atol=1e-9)
 
 
@@ -207,12 +212,12 @@ def test_single_precision_stays_near_double(tmp_path):
     single = make_ready(prepared.frames, settings, torch.float32)
     for name, (kind, values) in prepared.structures.tables.items():
         single.structures.attach(kind, name, values[:-1].float())
-    double = weights_after(50, prepared_on_gpu(prepared), model, Stage(), "cuda")[2]
+    double = weights_after(50, prepared_on_gpu(prepared), model, Stage())[2]
     low = random_model(settings)
     low32 = Nep(settings, low.pair_types, device="cpu", dtype=torch.float32)
     for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
         getattr(low32, name).copy_(getattr(low, name))
-    found = weights_after(50, prepared_on_gpu(single), low32, Stage(), "cuda")[2]
+    found = weights_after(50, prepared_on_gpu(single), low32, Stage())[2]
     assert found == pytest.approx(double, rel=1e-4)
 
 
