@@ -22,11 +22,12 @@ from nepkit.data.buckets import STEP, Ladder
 from nepkit.data.feed import of_tensors, tensors
 from nepkit.model.compiled import Compiled
 from nepkit.model.evaluator import attach_constants
+from nepkit.model.zbl import zbl_of
 from nepkit.ops.policy import Contract, reference_path
 from nepkit.train.loss import rules_of
 from nepkit.train.objective import analytic, error_sums
 from nepkit.train.step import Step
-from nepkit.train.targets import attach_targets, zbl_of
+from nepkit.train.targets import attach_targets
 
 STAGES = {
     "mse": Stage(lambda_v=0.3, force_delta=0.5),

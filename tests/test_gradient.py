@@ -21,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nepkit.config import HIGHER_INVARIANTS, Stage
 from nepkit.model.evaluator import Evaluator, keep_constants
+from nepkit.model.zbl import zbl_of
 from nepkit.ops.policy import FORMS, forced_contraction, reference_path
 from nepkit.train.step import Step
-from nepkit.train.targets import attach_targets, zbl_of
+from nepkit.train.targets import attach_targets
 
 EVERY = tuple(HIGHER_INVARIANTS)
 MODELS = {

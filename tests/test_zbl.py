@@ -19,7 +19,7 @@ from structures import (
 
 from nepkit.config import Zbl
 from nepkit.model.conversion import model_from_file
-from nepkit.model.zbl import zbl_terms
+from nepkit.model.zbl import zbl_of, zbl_terms
 from nepkit.units import ATOMIC_NUMBERS, COVALENT_RADII
 
 ELEMENTS = ("Te", "O", "Si")
@@ -123,3 +123,12 @@ def test_predictions_add_it(zbl):
     assert with_zbl.forces - without.forces == pytest.approx(forces, abs=1e-9)
     virial = np.array([t.virial for t in own])
     assert with_zbl.virial - without.virial == pytest.approx(virial, abs=1e-9)
+
+
+def test_zbl_of_a_data_set_is_computed_once():
+    settings = model_settings(zbl=Zbl(1.0, 2.0))
+    prepared = make_ready(odd_frames().values(), settings)
+    first = zbl_of(prepared, settings)
+    assert len(first) == len(prepared) and zbl_of(prepared, settings) is first
+    other = zbl_of(prepared, replace(settings, zbl=Zbl(1.2, 2.4)))
+    assert any(a.virial.tolist() != b.virial.tolist() for a, b in zip(first, other))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ class Prepared:
     types: list[np.ndarray]  # (N,) int32 a frame
     neighbors: list[Neighbors]
     structures: Structures
+    # ZBL of the frames by its settings (model/zbl.py), as it holds no trainable number.
+    repulsion: dict = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frames)

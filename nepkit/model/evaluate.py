@@ -17,10 +17,12 @@ from ..ops.policy import kernels_on
 from ..ops.stages import stage
 from .evaluator import Evaluator
 from .nep import Nep
-from .zbl import zbl_terms
+from .zbl import zbl_of
 
 # Atoms evaluated at once: some tens of thousands of pairs, a few hundred MB at most.
 ATOMS_AT_ONCE = 2000
+# On a GPU, which more atoms keep busy.
+ATOMS_ON_GPU = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,8 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
     element_energy, q_scaler = model.element_energy.cpu().numpy(), model.q_scaler.cpu().numpy()
     first_atom = np.concatenate([[0], np.cumsum(n_atoms)])
     evaluate = _evaluator(model, prepared.structures)
-    for start, stop in chunks(n_atoms):
+    at_once = ATOMS_ON_GPU if model.flat.device.type == "cuda" else ATOMS_AT_ONCE
+    for start, stop in chunks(n_atoms, at_once):
         atoms = slice(first_atom[start], first_atom[stop])
         with stage("evaluation"):
             per_atom, of_atoms, of_frames, q = evaluate(np.arange(start, stop))
@@ -54,8 +57,7 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
         if features is not None:
             features[atoms] = q * q_scaler
     if model.settings.zbl is not None:
-        for frame, (types, neighbors) in enumerate(zip(prepared.types, prepared.neighbors)):
-            zbl = zbl_terms(types, neighbors, model.settings)
+        for frame, zbl in enumerate(zbl_of(prepared, model.settings)):
             energy[frame] += zbl.atom_energies.sum()
             forces[first_atom[frame] : first_atom[frame + 1]] += zbl.forces
             virial[frame] += zbl.virial

@@ -15,6 +15,7 @@ import numpy as np
 from ..config import ModelSettings, Zbl
 from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
 from ..data.neighbors import Neighbors
+from ..data.prepared import Prepared
 from ..units import ATOMIC_NUMBERS, COULOMB, COVALENT_RADII
 
 # phi(x) = sum of amplitude * exp(-rate x), as amplitude, rate, amplitude, rate, ...
@@ -28,6 +29,14 @@ class ZblTerms:
     atom_energies: np.ndarray  # (N,) eV
     forces: np.ndarray  # (N, 3) eV/Å
     virial: np.ndarray  # (6,) eV, xx yy zz xy yz zx
+
+
+def zbl_of(prepared: Prepared, settings: ModelSettings) -> list[ZblTerms]:
+    """ZBL of every frame, computed once for each setting."""
+    if settings.zbl not in prepared.repulsion:
+        pairs = zip(prepared.types, prepared.neighbors)
+        prepared.repulsion[settings.zbl] = [zbl_terms(*pair, settings) for pair in pairs]
+    return prepared.repulsion[settings.zbl]
 
 
 def zbl_terms(types: np.ndarray, neighbors: Neighbors, settings: ModelSettings) -> ZblTerms:

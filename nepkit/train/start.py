@@ -17,13 +17,14 @@ from ..errors import UserError
 from ..model.conversion import trained_settings
 from ..model.evaluator import compiling
 from ..model.nep_txt import read_nep_txt
+from ..model.zbl import zbl_of
 from .folder import OutputFolder
 from .initial import new_model
 from .log import RunLog
 from .loop import DataSet, Run
 from .outputs import Targets
 from .residence import settle
-from .targets import attach_targets, fixed_energies, reference_energies, zbl_of
+from .targets import attach_targets, fixed_energies, reference_energies
 
 # Most neighbours that GPUMD's MD takes.
 GPUMD_NEIGHBORS = 819

@@ -8,13 +8,7 @@ import torch
 from ..config import ModelSettings
 from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
 from ..data.prepared import Prepared
-from ..model.zbl import ZblTerms, zbl_terms
-
-
-def zbl_of(prepared: Prepared, settings: ModelSettings) -> list[ZblTerms]:
-    """ZBL of every frame."""
-    pairs = zip(prepared.types, prepared.neighbors)
-    return [zbl_terms(types, neighbors, settings) for types, neighbors in pairs]
+from ..model.zbl import ZblTerms
 
 
 def reference_energies(

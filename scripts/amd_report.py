@@ -1,7 +1,16 @@
-"""Every Triton kernel compiled for a GPU that need not be there, and what the compiler says of it."""
+"""Compile every Triton kernel for GPUs that need not be there, and say what the compiler says.
+
+    python scripts/amd_report.py                        # tables for all of TARGETS
+    python scripts/amd_report.py --target gfx942 --model large --dtype fp64
+    python scripts/amd_report.py --check                # exit code 1 where a kernel does not fit
+
+A kernel fits if nothing spills, nothing lies in scratch memory, it has no float atomics and no
+number of another precision, takes at most 64 KiB of shared memory and 1,024 lanes.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 from pathlib import Path
@@ -51,9 +60,14 @@ MODELS = {
 TARGETS = {
     "gfx90a": GPUTarget("hip", "gfx90a", 64),
     "gfx942": GPUTarget("hip", "gfx942", 64),
+    "gfx950": GPUTarget("hip", "gfx950", 64),
+    "gfx1100": GPUTarget("hip", "gfx1100", 32),
     "sm_90": GPUTarget("cuda", 90, 32),
 }
 PLACED = {"PLACED": True}
+SHARED = 64 * 1024  # bytes
+LANES = 1024  # of a workgroup
+ATOMIC = re.compile(r"cmpswap|atomic_(pk_)?add_f|\batom\.|\bred\.")
 
 
 class Kernel(NamedTuple):
@@ -205,3 +219,60 @@ def _resources_of_cubin(result) -> dict[str, int]:
     found = {name: int(re.search(rf"{name}:(\d+)", text).group(1)) for name in ("REG", "STACK")}
     spills = {"VGPR spills": found["STACK"], "SGPR spills": 0, "scratch": found["STACK"]}
     return {"registers": found["REG"]} | spills | {"LDS": result.metadata.shared}
+
+
+def faults(result, num_warps: int, target: str, dtype: str) -> list[str]:
+    """Why a compiled kernel does not fit."""
+    found, text = resources(result), instructions(result)
+    wrong = [key for key in ("VGPR spills", "SGPR spills", "scratch") if found[key]]
+    tests = {
+        "atomics": bool(ATOMIC.search(text)),
+        "LDS": found["LDS"] > SHARED,
+        "too many warps": num_warps * TARGETS[target].warp_size > LANES,
+        "float64": dtype == "fp32" and bool(re.search(r"_f64|\.f64", text)),
+        "TF32": "tf32" in text,
+    }
+    return wrong + [name for name, is_so in tests.items() if is_so]
+
+
+def instructions(result) -> str:
+    """The instructions of a compiled kernel."""
+    text = result.asm.get("amdgcn") or result.asm["ptx"]
+    # A function that is only declared, for assertions, is no instruction.
+    return "\n".join(line for line in text.splitlines() if not line.startswith((".extern", "//")))
+
+
+def report(target: str, model: str, dtype: str) -> tuple[str, list[str]]:
+    """A table of all kernels of a model on a target, and the faults found."""
+    lines, wrong = [], []
+    for name, kernel in kernels(MODELS[model]).items():
+        result, num_warps = compiled(kernel, target, dtype)
+        found = resources(result)
+        lines.append(f"{name:24}{num_warps:6}" + "".join(f"{n:13}" for n in found.values()))
+        wrong += [f"{name}: {what}" for what in faults(result, num_warps, target, dtype)]
+    head = f"{target}, {model} model, {dtype}\n{'kernel':24} warps"
+    return "\n".join([head + "".join(f"{key:>13}" for key in found), *lines]), wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", choices=TARGETS, action="append")
+    parser.add_argument("--model", choices=MODELS, default="ordinary")
+    parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32")
+    parser.add_argument(
+        "--check", action="store_true", help="exit code 1 for kernels that do not fit"
+    )
+    options = parser.parse_args()
+    wrong = []
+    for target in options.target or TARGETS:
+        table, found = report(target, options.model, options.dtype)
+        print(table + "\n", flush=True)
+        wrong += [f"{target}, {fault}" for fault in found]
+    print("\n".join(wrong) or "every kernel fits")
+    return int(options.check and bool(wrong))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
