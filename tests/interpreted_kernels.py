@@ -12,11 +12,15 @@ from structures import (
     make_ready,
     model_settings,
     odd_frames,
+    odd_shape,
     random_model,
 )
+from test_engine import STAGES, labelled
 
-from nepkit.config import HIGHER_INVARIANTS
+from nepkit.config import HIGHER_INVARIANTS, Stage
 from nepkit.data.buckets import Ladder
+from nepkit.data.feed import tensors
+from nepkit.model.evaluator import attach_constants
 from nepkit.model.fused import FusedEvaluation
 from nepkit.model.invariants import Invariants
 from nepkit.model.rows import RowEvaluation
@@ -24,7 +28,14 @@ from nepkit.ops import invariants, layers, pairs, products, segment
 from nepkit.ops.geometry import Geometry
 from nepkit.ops.groups import TiledGroups
 from nepkit.ops.policy import on_reference_path, reference_path
+from nepkit.ops.segment import Segments
+from nepkit.ops.tables import PAIR_TABLES
 from nepkit.ops.terms import terms_of
+from nepkit.ops.triton.assembly import Assembly
+from nepkit.ops.triton.loss import BatchLoss
+from nepkit.train.loss import loss, rules_of
+from nepkit.train.loss import sums as error_sums
+from nepkit.train.objective import analytic, fused
 from nepkit.units import ELEMENTS
 
 EVERY = tuple(HIGHER_INVARIANTS)
@@ -225,3 +236,75 @@ def test_the_whole_evaluation(name, changes, ghosts, dtype):
     assert all(bool(values.isfinite().all()) for values in found)
     agree(plain, wanted)
     agree(found, wanted)
+
+
+@pytest.mark.parametrize("name", ODD_SHAPES)
+def test_batches_are_cut_out_the_same(name):
+    """Bit by bit, frames in any order."""
+    elements, frames = odd_shape(name)
+    structures = make_ready(frames, model_settings(elements)).structures
+    ladder, assembly = Ladder(structures), Assembly(structures)
+    generator = np.random.default_rng(0)
+    for left_out in range(min(3, len(frames))):
+        members = generator.permutation(len(frames))[: len(frames) - left_out]
+        sizes = ladder.sizes(members)
+        padded = ladder.frames(members, sizes)
+        found, wanted = assembly.batch(padded, sizes), structures.batch(padded, sizes)
+        for one, other in zip(tensors(found), tensors(wanted), strict=True):
+            assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("stage", [*STAGES.values(), Stage(), Stage(type_weight=(1.0, 0.3))])
+@pytest.mark.parametrize("name", ["all kinds", "no neighbours", "many images"])
+def test_loss(name, stage):
+    model, prepared = labelled(*odd_shape(name))
+    batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    rules = rules_of(stage, 2, model.flat)
+    energies, sums = (
+        random(torch.float64, len(batch.types)),
+        random(torch.float64, len(batch.types), 9),
+    )
+    frames = Segments(batch.atom_start, batch.atom_frame)
+    predicted = frames.sum(energies), sums[:, :3], frames.sum(sums[:, 3:])
+    wanted = loss(batch, rules, *predicted)
+    of_batch = BatchLoss(batch, rules, energies, sums)
+    agree([of_batch.parts.sum(0)], [error_sums(batch, rules, *predicted)])
+    for totals in (None, of_batch.parts.sum(0)):
+        value, terms, to_atoms, *derivatives = of_batch.derivatives(totals)
+        agree(
+            [value, terms, *derivatives],
+            [wanted.value, wanted.terms, wanted.energy, wanted.forces, wanted.virial],
+        )
+        agree([to_atoms], [frames.spread(wanted.energy)])
+
+
+@pytest.mark.parametrize("name", ["all kinds", "one type", "no angular pairs"])
+def test_steps_on_kept_tables(name):
+    """Whole objectives, on tables read in place and with ghosts whose neighbours' labels are bad."""
+    model, prepared = labelled(*odd_shape(name), invariants=("q222", "q1111"))
+    structures = prepared.structures
+    attach_constants(structures, model.settings)
+    rules = rules_of(Stage(lambda_v=0.3), len(model.settings.elements), model.flat)
+    members = np.arange(len(prepared))[::-1].copy()
+    batch = Ladder(structures).batch(members)
+    with reference_path():
+        exact = structures.batch(torch.as_tensor(members))
+        wanted = analytic(model, exact, model.flat, rules, True)
+    found = fused(model, batch, model.flat, rules, True)
+    agree([found[0].value, found[0].terms, found[1]], [wanted[0].value, wanted[0].terms, wanted[1]])
+
+
+def test_ghosts_may_hold_anything_finite():
+    """Constants of ghosts reach neither the loss nor its gradient."""
+    model, prepared = labelled(*odd_shape("all kinds"))
+    structures = prepared.structures
+    attach_constants(structures, model.settings)
+    rules = rules_of(Stage(), 2, model.flat)
+    results = []
+    for poison in (0.0, 1e3):
+        for name in PAIR_TABLES:
+            structures.tables[name][1][-1] = poison
+        batch = Ladder(structures).batch(np.arange(5))
+        results.append(fused(model, batch, model.flat, rules, True))
+    assert torch.equal(results[0][1], results[1][1])
+    assert torch.equal(results[0][0].value, results[1][0].value)

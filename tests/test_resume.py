@@ -160,8 +160,13 @@ def test_second_signal_acts_at_once(tmp_path, monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     stop_before(monkeypatch, 5, twice)
-    with pytest.raises(KeyboardInterrupt):
-        train_nep(folder, device="cpu")
+    # A shell's background process is started with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_nep(folder, device="cpu")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert checkpoint.load(folder)["done"] == 3
 
 
