@@ -97,6 +97,7 @@ class NepConfig:
     stages: tuple[Stage, ...] = (Stage(),)
     prediction: bool = False
     import_q_scaler: bool = False
+    fine_tune: tuple[str | bool, ...] = ()  # nep.txt, nep.restart, whether the descriptor trains
     output_descriptor: int = 0
     save_potential: tuple[int, int, int] = (100000, 1, 0)  # interval, name form, with restart file
     output_interval: int = 100
@@ -111,8 +112,7 @@ def read_nep_in(
 
     ``overrides`` are keywords from the command line or Python, ``{"neuron": 40,
     "cutoff": (6, 5), "learning_rate": "1e-2 1e-5"}``. Each replaces the file's lines of that
-    keyword, in all stages; ``epoch`` and ``generation`` replace each other, and so do ``batch`` and
-    ``batch_atoms``.
+    keyword, and of one that excludes it (``epoch``, ``generation``), in all stages.
 
     The keywords above the first ``stage`` line are stage 1, and every ``stage`` line begins one
     more, which inherits what the stage before it has. A ``batch`` or ``generation`` that is
@@ -123,13 +123,14 @@ def read_nep_in(
     """
     blocks = read_blocks(path, overrides)
     if "type" not in blocks[0]:
-        raise UserError(
-            f'{os.fspath(path)}: no line begins with "type": add one, as in "type 2 Te Pb"'
-        )
+        reason = 'no line begins with "type": add one, as in "type 2 Te Pb"'
+        raise UserError(f"{os.fspath(path)}: {reason}")
     model = _model(blocks[0], Path(path))
     settings = {name: blocks[0][name].values[0] for name in keywords_of("run") if name in blocks[0]}
+    for name in {"save_potential", "fine_tune"} & settings.keys():
+        settings[name] = blocks[0][name].values
     if "save_potential" in settings:  # the third value is missing in older files
-        settings["save_potential"] = (*blocks[0]["save_potential"].values, 0)[:3]
+        settings["save_potential"] = (*settings["save_potential"], 0)[:3]
     config = NepConfig(model, _stages(blocks, len(model.elements)), **settings)
     return replace(config, notes=_notes(blocks, config))
 
@@ -208,7 +209,8 @@ def _zbl(lines: Block, count: int, path: Path) -> Zbl | None:
 
 def _stages(blocks: list[Block], count: int) -> tuple[Stage, ...]:
     """One stage a block, each beginning from the one before it."""
-    stages = []
+    # A potential that is good already is not thrown about.
+    first, stages = Stage(learning_rate=(2e-3, 1e-5)) if "fine_tune" in blocks[0] else Stage(), []
     for block in blocks:
         changes = {}
         for name, line in block.items():
@@ -222,7 +224,7 @@ def _stages(blocks: list[Block], count: int) -> tuple[Stage, ...]:
             changes[name] = line.values if whole_line else line.values[0]
         # Keywords that exclude each other do so also when inherited.
         changes |= {EXCLUSIVE[name]: None for name in changes if name in EXCLUSIVE}
-        stages.append(replace(stages[-1] if stages else Stage(), **changes))
+        stages.append(replace(stages[-1] if stages else first, **changes))
     return tuple(stages)
 
 

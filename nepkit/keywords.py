@@ -65,6 +65,15 @@ class Word:
         raise ValueError(f'"{token}" is not {self.text}{hint}')
 
 
+@dataclass(frozen=True)
+class Text:
+    """Any one word, as the name of a file."""
+
+    def parse(self, token: str) -> str:
+        """The word itself."""
+        return token
+
+
 def whole(low: int = -INT_MAX, high: int = INT_MAX, auto: bool = False) -> Number:
     """A C int from ``low`` to ``high``."""
     return Number(int, low, high, auto=auto)
@@ -88,7 +97,7 @@ class Keyword:
     # refused: an error that gives the reason.
     scope: str
     syntax: str  # words in brackets may be missing; "..." repeats the last value
-    values: tuple[Number | Word, ...] = ()
+    values: tuple[Number | Word | Text, ...] = ()
     only: int | None = None
     reason: str = ""
     # Written in a file, this number is no choice for gradient training: it reads as auto,
@@ -109,7 +118,6 @@ _LOSS_FORM = Word("mse or rmse", ("mse", "rmse"))
 _NEP4 = "only NEP4 is trained here, write version 4"
 _POTENTIAL = "only potentials are trained here, write model_type 0"
 _CHARGES = "charges and dispersion are not trained here, only 0 is possible"
-_FINE_TUNE = "fine-tuning is not there yet, remove this line to train a new model"
 _TYPEWISE = 'per-element cutoffs replaced it, write "cutoff rR1 rA1 rR2 rA2 ..."'
 KEYWORDS = {
     # The model.
@@ -124,6 +132,7 @@ KEYWORDS = {
     # The run.
     "prediction": Keyword("run", "flag", (FLAG,)),
     "import_q_scaler": Keyword("run", "flag", (FLAG,)),
+    "fine_tune": Keyword("run", "nep.txt [nep.restart] [descriptor]", (Text(), Text(), FLAG)),
     "output_descriptor": Keyword("run", "level", (whole(0, 2),)),
     "save_potential": Keyword("run", "interval format [restart]", (whole(0), whole(0, 1))),
     "output_interval": Keyword("run", "N", (whole(1),)),
@@ -162,7 +171,6 @@ KEYWORDS = {
     "charge_mode": Keyword("fixed", "m [flip_charge]", (whole(0, 2), FLAG), 0, _CHARGES),
     "vdw": Keyword("fixed", "flag", (FLAG,), 0, _CHARGES),
     "charge_vdw": Keyword("fixed", "flag", (FLAG,), 0, _CHARGES),
-    "fine_tune": Keyword("refused", "", reason=_FINE_TUNE),
     "use_typewise_cutoff": Keyword("refused", "", reason=_TYPEWISE),
 }
 ALIASES = {"mode": "model_type"}

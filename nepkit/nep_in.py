@@ -203,7 +203,8 @@ def to_nep_in(config: NepConfig) -> str:
             rows += [("use_typewise_cutoff_zbl", model.zbl.typewise_factor)]
     for name in keywords_of("run"):
         value = getattr(config, name)
-        rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
+        if value != ():
+            rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
     for index, stage in enumerate(config.stages):
         rows += [("",), ("stage",)] if index else [("",)]
         weighted = any(earlier.type_weight for earlier in config.stages[:index])

@@ -89,6 +89,11 @@ MODEL_LINES = {
     "version 4\nmode 0\ncharge_mode 0\nvdw 0\ncharge_vdw 0": {},
 }
 RUN_LINES = {
+    "fine_tune a.txt a.restart 0": {
+        "fine_tune": ("a.txt", "a.restart", False),
+        "stages": (Stage(learning_rate=(2e-3, 1e-5)),),
+    },
+    "fine_tune a.txt": {"fine_tune": ("a.txt",), "stages": (Stage(learning_rate=(2e-3, 1e-5)),)},
     "prediction 1": {"prediction": True},
     "import_q_scaler 1": {"import_q_scaler": True},
     "output_descriptor 2": {"output_descriptor": 2},
@@ -164,7 +169,7 @@ def test_keywords_without_effect(read, line):
 def test_every_keyword_is_tested():
     effects = "\n".join([TYPE.strip(), *MODEL_LINES, *RUN_LINES, *STAGE_LINES, *IDLE_LINES])
     mistakes = "\n".join(lines for lines, _ in MISTAKES)
-    without = {"model_type", "fine_tune", "use_typewise_cutoff"}  # an alias is there, or no effect
+    without = {"model_type", "use_typewise_cutoff"}  # an alias is there, or no effect
     for text, missing in ((effects, without), (mistakes, set())):
         assert set(KEYWORDS) - {line.split()[0] for line in text.splitlines()} == missing
 
@@ -267,7 +272,6 @@ def test_overrides_hold_in_all_stages(read):
         ({"ema": float("nan")}, ['"ema nan"']),
         ({"epoch": 1, "generation": 2}, ['"generation 2"', '"epoch 1"']),
         ({"mode": 0, "model_type": 0}, ['"model_type 0"', '"mode 0"']),
-        ({"fine_tune": "a b"}, ['"fine_tune a b"']),
         ({"stage": ""}, ['"stage"']),
     ],
 )
@@ -337,7 +341,8 @@ MISTAKES = [
     ("zbl 4.1", ["at most 4"]),
     ("use_typewise_cutoff_zbl 0.4", ["at least 0.5"]),
     ("use_typewise_cutoff", ["per-element cutoffs replaced it"]),
-    ("fine_tune a.txt a.restart", ["not there yet"]),
+    ("fine_tune", ["wrong number of values"]),
+    ("fine_tune a.txt a.restart 2", ["at most 1"]),
     ("version 3", ["NEP4"]),
     ("version 5", ["NEP4"]),
     ("model_type 1", ["only potentials"]),
@@ -607,6 +612,7 @@ def test_real_files(read, name, elements, zbl):
     assert read(to_nep_in(config)) == config
 
 
-def test_real_fine_tuning_file_is_refused():
-    with pytest.raises(UserError, match='line 6: "fine_tune .*fine-tuning is not there yet'):
-        read_nep_in(shared("a_mos2_finetune/nep.in"))
+def test_real_fine_tuning_file():
+    config = read_nep_in(shared("a_mos2_finetune/nep.in"))
+    assert config.fine_tune == ("nep89_20250409.txt", "nep89_20250409.restart")
+    assert config.model.elements == ("Mo", "S") and config.model.neuron == (80,)

@@ -49,6 +49,14 @@ class Nep:
         pieces = flat.split([math.prod(shape) for shape in self.shapes.values()])
         return {name: p.view(s) for (name, s), p in zip(self.shapes.items(), pieces)}
 
+    def descriptor(self) -> slice:
+        """The stretch of the flat tensor that holds the coefficients of the descriptor."""
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        names = list(self.shapes)
+        first = names.index("radial_coefficients")
+        start = sum(sizes[:first])
+        return slice(start, start + sum(sizes[first : names.index("angular_coefficients") + 1]))
+
     def weights_and_biases(self) -> tuple[slice, slice]:
         """The two stretches of the flat tensor."""
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}

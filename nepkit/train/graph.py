@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ..data.feed import Resident, Streamed
+from ..data.structures import Structures
+from ..ops.policy import kernels_on
 from ..ops.stages import stage
 
 # Graphs kept; batches of further sizes run step by step.
@@ -151,3 +153,14 @@ def _copy(static: list[list[Tensor]], inputs: list[list[Tensor]]):
     for there, here in zip(static, inputs):
         for target, source in zip(there, here):
             target.copy_(source, non_blocking=True)
+
+
+def feed_of(structures: Structures, device: torch.device) -> Resident | Streamed:
+    """What brings batches to a GPU."""
+    if structures.device.type != "cuda":
+        return Streamed(structures, device)
+    if not kernels_on(device):
+        return Resident(structures, structures.batch)
+    from ..ops.triton.assembly import Assembly
+
+    return Resident(structures, Assembly(structures).batch)

@@ -20,6 +20,7 @@ from ..model.nep import Nep
 from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
+from .fine_tune import frozen_descriptor
 from .folder import OutputFolder
 from .log import RunLog, Table
 from .loss import regularisation
@@ -80,6 +81,8 @@ class Run:
             use_virial=use_virial,
             force_mode=self.force_mode,
             tell=self.log,
+            fine_tuned=bool(self.config.fine_tune),
+            frozen=frozen_descriptor(self.config),
         )
         self.loss_out = Table(self.folder.path / "loss.out")
         self.history = Table(self.folder.path / "history.csv", HISTORY)
@@ -99,7 +102,7 @@ class Run:
     def train(self):
         """Take all steps that are left."""
         interval = self.config.output_interval
-        sampler = self._sampler()
+        sampler = self._sampler(self.number)
         if self.done < self.total:
             # What has to be compiled is compiled before the clock of the bar starts.
             self.step.warm_up(sampler.frames(0))
@@ -112,8 +115,7 @@ class Run:
                 recording.begin_step()
                 number, local = self.stage_of(self.done)
                 if number != self.number:
-                    self.number = number
-                    sampler = self._sampler()
+                    self.number, sampler = number, self._sampler(number)
                     self.step.begin_stage(self.config.stages[number])
                 value = self._take_step(sampler.frames(local), local)
                 self.step.prepare(sampler.frames(local + 1))
@@ -139,10 +141,10 @@ class Run:
             self._check_finite(frames)
         return value
 
-    def _sampler(self) -> Sampler:
-        batch = self.config.stages[self.number].batch
+    def _sampler(self, stage: int) -> Sampler:
+        batch = self.config.stages[stage].batch
         pairs = self.sets[0].prepared.structures.counts[:, 2:].sum(1)
-        return Sampler(pairs.astype(float), batch, self.config.seed, self.number)
+        return Sampler(pairs.astype(float), batch, self.config.seed, stage)
 
     def _check_finite(self, frames: np.ndarray):
         if self.step.unusable >= UNUSABLE_STEPS:

@@ -20,6 +20,7 @@ from ..model.nep import Nep
 from ..model.nep_txt import read_nep_txt
 from ..units import ELEMENTS
 from .folder import OutputFolder
+from .header import check_header
 from .outputs import Errors, Targets, error_table, errors, output_names, write_outputs
 from .start import Setup
 
@@ -97,7 +98,11 @@ def predict_run(
 ) -> dict[str, Errors]:
     """``prediction 1``: evaluate the nep.txt of a run directory on its train.xyz."""
     file = read_nep_txt(path)
-    check_header(path, file.settings, config.model)
+    if config.fine_tune:  # its energies may have taken a neuron of their own
+        file_neurons = file.settings.neuron
+        check_header(path, file.settings, replace(config.model, neuron=file_neurons))
+    else:
+        check_header(path, file.settings, config.model)
     model = model_from_file(file, device=setup.device, dtype=setup.dtype)
     folder.check(["parity.png"])
     predicted = write_prediction(model, data, folder, config.output_descriptor)
@@ -121,22 +126,3 @@ def write_prediction(model: Nep, data: Path, folder: OutputFolder, descriptors: 
         )
     write_outputs(folder.path, stem, predicted.prediction, predicted.targets)
     return predicted
-
-
-def check_header(path: Path, there: ModelSettings, here: ModelSettings):
-    """Refuse a nep.txt that is not the model of nep.in."""
-    for field in fields(ModelSettings):
-        found, wanted = getattr(there, field.name), getattr(here, field.name)
-        if _rounded(found) != _rounded(wanted):
-            raise UserError(f"{path}: {field.name} is {found}, but nep.in asks for {wanted}")
-
-
-def _rounded(value: object) -> object:
-    """A setting with its numbers as GPUMD's %g writes them into a header."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, tuple):
-        return tuple(map(_rounded, value))
-    if hasattr(value, "__dataclass_fields__"):
-        return tuple(_rounded(getattr(value, field.name)) for field in fields(value))
-    return value

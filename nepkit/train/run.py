@@ -13,6 +13,7 @@ from ..files import write_atomically
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from . import checkpoint, profiling
 from .device import check_force_mode, choose_device, describe_device, precision_type
+from .fine_tune import foundation_file
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
@@ -91,7 +92,9 @@ def _train(
     config, lines = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
     for line in lines:
         log(line)
-    identity = checkpoint.identity(config, setup.dtype, files)
+    foundation = foundation_file(setup.run_dir, config)
+    sources = files if foundation is None else files | {"fine_tune": foundation}
+    identity = checkpoint.identity(config, setup.dtype, sources)
     if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
         log(f"the old run is now in {moved}")
     state = checkpoint.load(folder.path)

@@ -18,6 +18,7 @@ from ..model.conversion import trained_settings
 from ..model.evaluator import compiling
 from ..model.nep_txt import read_nep_txt
 from ..model.zbl import zbl_of
+from .fine_tune import fine_tuned_model, foundation_file, load_foundation
 from .folder import OutputFolder
 from .initial import new_model
 from .log import RunLog
@@ -98,10 +99,13 @@ def new_run(
     log: RunLog,
 ) -> Run:
     """A run that has taken no step yet."""
-    settings = trained_settings(config.model)
+    settings, foundation = trained_settings(config.model), None
     device, dtype = setup.device, setup.dtype
     q_scaler = None
-    if config.import_q_scaler:
+    if path := foundation_file(setup.run_dir, config):
+        foundation = load_foundation(path, config, log)
+        settings = foundation.settings
+    elif config.import_q_scaler:
         q_scaler = imported_q_scaler(setup.run_dir / "nep.txt", config.model)
     prepared = {
         name: prepare(
@@ -109,13 +113,21 @@ def new_run(
         )
         for name, members in frames.items()
     }
-    element_energy = _attach(prepared, settings, log)
+    if foundation is not None:
+        model = fine_tuned_model(foundation, prepared["train"], log, device=device, dtype=dtype)
+        element_energy = model.element_energy.cpu().numpy()
+    else:
+        zbl = [terms.atom_energies.sum() for terms in zbl_of(prepared["train"], settings)]
+        element_energy = reference_energies(prepared["train"], zbl, len(settings.elements))
+    _attach(prepared, settings, element_energy, log)
     largest = _largest_neighborhoods(prepared, log)
     settle(list(prepared.values()), settings, device, setup.force_mode == "analytic", log)
     if setup.force_mode == "analytic" and compiling(device):
         log("compiling the CPU kernels for a model of this size, once: some 20 s")
-    model = new_model(settings, list(prepared.values()), config.seed, device=device, dtype=dtype)
-    model.element_energy.copy_(torch.from_numpy(element_energy))
+    if foundation is None:
+        sets = list(prepared.values())
+        model = new_model(settings, sets, config.seed, device=device, dtype=dtype)
+        model.element_energy.copy_(torch.from_numpy(element_energy))
     if q_scaler is not None:
         # That of the file alone: the network keeps the one that suits the data, and writing the
         # model moves their ratio into the weights.
@@ -133,18 +145,18 @@ def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
         log("energies of the elements, eV: " + ", ".join(f"{e} {x:.6f}" for e, x in pairs))
 
 
-def _attach(prepared: dict[str, Prepared], settings: ModelSettings, log: RunLog) -> np.ndarray:
-    """Targets of all frames; returns the elements' energies."""
-    zbl = {name: zbl_of(data, settings) for name, data in prepared.items()}
-    element_energy = reference_energies(prepared["train"], zbl["train"], settings)
-    for name, data in prepared.items():
-        fixed = fixed_energies(data, zbl[name], element_energy)
+def _attach(
+    prepared: dict[str, Prepared], settings: ModelSettings, element_energy: np.ndarray, log: RunLog
+):
+    """Targets of all frames."""
+    for data in prepared.values():
+        zbl = zbl_of(data, settings)
+        fixed = fixed_energies(data, zbl, element_energy)
         energies = [np.nan if f.energy is None else f.energy for f in data.frames]
         findings = odd_energies(data.frames, (energies - fixed) / data.n_atoms)
         for line in told(close_contacts(data.frames, data.neighbors)) + told(findings):
             log(line)
-        attach_targets(data, zbl[name], element_energy)
-    return element_energy
+        attach_targets(data, zbl, element_energy)
 
 
 def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from torch import Tensor
 from ..config import Stage
 from ..data.batch import Batch
 from ..data.buckets import Ladder
-from ..data.feed import Resident, Streamed
 from ..data.structures import Structures
 from ..model.compiled import Compiled, compiled_contract
 from ..model.evaluator import Evaluator
@@ -21,7 +20,7 @@ from ..model.nep import Nep
 from ..ops.policy import kernels_on, on_reference_path
 from ..ops.stages import stage
 from ..ops.tables import with_tables
-from .graph import StepGraphs
+from .graph import StepGraphs, feed_of
 from .loss import LossResult, regularisation, rules_of
 from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of
 from .traced import TracedAutograd
@@ -37,7 +36,8 @@ class Step:
 
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
     autograd, where torch differentiates the energy and then the loss, traced into one graph off the
-    reference path. ``tell`` takes a line for the log.
+    reference path. ``tell`` takes a line for the log. ``fine_tuned``: weight decay draws weights to
+    where they start, not to 0; ``frozen``: the descriptor's coefficients do not change.
 
     On a GPU the function from batch to gradient is compiled, and the whole step is one graph.
     """
@@ -51,11 +51,15 @@ class Step:
         use_virial: bool,
         force_mode: str = "analytic",
         tell: Callable[[str], None] = lambda line: None,
+        fine_tuned: bool = False,
+        frozen: bool = False,
     ):
         self.model, self.structures, self.use_virial = model, structures, use_virial
         self.evaluate = Evaluator(model, structures)
         self.fused = force_mode == "analytic" and self.evaluate.fused
         self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
+        self.anchor = model.flat.clone() if fine_tuned else None
+        self.frozen = model.descriptor() if frozen else slice(0, 0)
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
         self.tell = tell
@@ -72,7 +76,7 @@ class Step:
             self.function = TracedAutograd(on_gpu)
         if on_gpu:
             self._take_path()
-            feed = _feed(structures, device)
+            feed = feed_of(structures, device)
             self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
         self.begin_stage(stage)
 
@@ -97,7 +101,9 @@ class Step:
             pieces = list(values.split(size))
             for piece, of_piece in zip(pieces, gradient.split(size)):
                 piece.grad = of_piece
-            groups.append({"params": pieces, "weight_decay": decay})
+            groups.append(
+                {"params": pieces, "weight_decay": 0.0 if self.anchor is not None else decay}
+            )
         on_gpu = self.graphs is not None
         rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
         self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)
@@ -202,9 +208,14 @@ class Step:
         self.optimizer.found_inf = unusable
         self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
         self.optimizer.step()
+        if self.anchor is not None and self.stage.weight_decay > 0:
+            part = self.model.weights_and_biases()[0]
+            pull = self.optimizer.param_groups[0]["lr"] * self.stage.weight_decay * (1.0 - unusable)
+            self.model.flat[part].lerp_(self.anchor[part], pull.to(self.anchor.dtype))
         self.average.lerp_(self.model.flat, weight)
 
     def _regularise(self):
+        self.gradient[self.frozen] = 0.0
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
             self.gradient += regularisation(self.model.flat, self.stage)[2]
 
@@ -229,14 +240,3 @@ class Step:
         # The rules are those of the stage: nep.in may have changed them since.
         rules = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})
-
-
-def _feed(structures: Structures, device: torch.device) -> Resident | Streamed:
-    """What brings batches to a GPU."""
-    if structures.device.type != "cuda":
-        return Streamed(structures, device)
-    if not kernels_on(device):
-        return Resident(structures, structures.batch)
-    from ..ops.triton.assembly import Assembly
-
-    return Resident(structures, Assembly(structures).batch)

@@ -5,29 +5,27 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..config import ModelSettings
 from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
 from ..data.prepared import Prepared
 from ..model.zbl import ZblTerms
 
 
-def reference_energies(
-    prepared: Prepared, zbl: list[ZblTerms], settings: ModelSettings
-) -> np.ndarray:
-    """Energy of each element (T,) eV: least squares of the energies per atom less ZBL, float64.
+def reference_energies(prepared: Prepared, known: np.ndarray, n_types: int) -> np.ndarray:
+    """Energy of each element (T,) eV: least squares of the energies per atom, float64.
+
+    ``known`` (F,) eV is what the frames hold without them.
 
     Frames count as in the loss, by weight and energy_weight.
 
     Where compositions leave a combination of elements undetermined it gets the smallest change;
     an element without data gets 0.
     """
-    n_types = len(settings.elements)
     rows, values = [], []
-    for frame, types, terms in zip(prepared.frames, prepared.types, zbl):
+    for frame, types, energy in zip(prepared.frames, prepared.types, known):
         if frame.energy is not None and frame.energy_weight > 0:
             factor = frame.weight * frame.energy_weight**0.5 / len(frame)
             rows.append(factor * np.bincount(types, minlength=n_types))
-            values.append(factor * (frame.energy - terms.atom_energies.sum()))
+            values.append(factor * (frame.energy - energy))
     if not rows:
         return np.zeros(n_types)
     return np.linalg.lstsq(np.array(rows), np.array(values), rcond=1e-10)[0]

@@ -1,0 +1,65 @@
+"""Starting from a potential that is there: fine_tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..config import NepConfig
+from ..data.prepared import Prepared
+from ..errors import UserError
+from ..model.conversion import model_from_file
+from ..model.evaluate import predict
+from ..model.nep import Nep
+from ..model.nep_txt import NepFile, read_nep_txt
+from ..model.slim import slim
+from .header import check_header
+from .log import RunLog
+from .targets import reference_energies
+
+
+def foundation_file(run_dir: Path, config: NepConfig) -> Path | None:
+    """The nep.txt that ``fine_tune`` names, from the run directory; None without that keyword."""
+    return run_dir / config.fine_tune[0] if config.fine_tune else None
+
+
+def frozen_descriptor(config: NepConfig) -> bool:
+    """Whether the coefficients of the descriptor stay as they are."""
+    return len(config.fine_tune) == 3 and not config.fine_tune[2]
+
+
+def load_foundation(path: Path, config: NepConfig, log: RunLog) -> NepFile:
+    """The potential to start from, cut to the elements of nep.in, whose model it must be."""
+    file = read_nep_txt(path)
+    elements = config.model.elements
+    if missing := [element for element in elements if element not in file.settings.elements]:
+        raise UserError(
+            f"{path}: has no {' '.join(missing)}, which nep.in names in type; it has "
+            f"{' '.join(file.settings.elements)}"
+        )
+    chosen = slim(file, elements)
+    check_header(path, chosen.settings, config.model)
+    log(f"fine-tuning {path.name}: {len(elements)} of its {len(file.settings.elements)} elements")
+    return chosen
+
+
+def fine_tuned_model(
+    file: NepFile, train: Prepared, log: RunLog, *, device: torch.device, dtype: torch.dtype
+) -> Nep:
+    """The model of ``file``, whose elements' energies are moved to those of the training data.
+
+    Other programs and functionals count energies from other zeros: a shift for each element, by
+    least squares of what the potential misses, takes that away before the first step. It needs a
+    neuron of its own in the nep.txt.
+    """
+    model = model_from_file(file, device=device, dtype=dtype)
+    shift = reference_energies(train, predict(model, train).energy, len(file.settings.elements))
+    model.element_energy += torch.as_tensor(shift, device=device)
+    if len(shift) <= 8:
+        pairs = zip(file.settings.elements, shift, strict=True)
+        log("shifted energies of the elements, eV: " + ", ".join(f"{e} {x:+.4f}" for e, x in pairs))
+    else:
+        log(f"shifted energies of the elements by up to {np.abs(shift).max():.3f} eV")
+    return model
