@@ -66,7 +66,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Stage:
-    """How one stage of the training runs. ``None`` for batch or steps: chosen from the data."""
+    """How one stage of the training runs. ``None``: chosen from the data and the model."""
 
     generation: int | None = None  # steps
     epoch: int | None = None  # passes over the data, instead of generation
@@ -74,7 +74,7 @@ class Stage:
     batch_atoms: int | None = None  # atoms a step, instead of batch
     learning_rate: tuple[float, float] = (0.01, 1e-5)  # start, stop
     warmup: int = 100  # steps
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     optimizer: str = "adamw"
     loss_form: str = "mse"
     max_grad_norm: float = 1.0

@@ -146,7 +146,7 @@ KEYWORDS = {
     "batch_atoms": Keyword("stage", "N", (whole(1),)),
     "learning_rate": Keyword("stage", "start stop", (real(above=0, high=1), real(0, 1))),
     "warmup": Keyword("stage", "N", (whole(0, 10**7),)),
-    "weight_decay": Keyword("stage", "x", (WEIGHT,)),
+    "weight_decay": Keyword("stage", "x", (Number(float, 0, auto=True),)),
     "optimizer": Keyword("stage", "name", (_OPTIMIZER,)),
     "loss_form": Keyword("stage", "name", (_LOSS_FORM,)),
     "max_grad_norm": Keyword("stage", "x", (real(above=0),)),

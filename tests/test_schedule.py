@@ -7,12 +7,14 @@ from itertools import pairwise
 import pytest
 
 from nepkit.config import ModelSettings, NepConfig, Stage
+from nepkit.train.parametrisation import SHARED_DECAY, forced_sharing
 from nepkit.train.schedule import (
     DEFAULT_STEPS,
     default_batch,
     learning_rate,
     resolve,
 )
+from nepkit.units import ELEMENTS
 
 MODEL = ModelSettings(("Si",), (4.0,), (3.0,))
 
@@ -56,8 +58,25 @@ def test_numbers_left_to_nepkit():
     assert again == resolved and not [line for line in lines if "output_interval" not in line]
 
 
+@pytest.mark.parametrize(
+    "n_elements, decay", [(1, 0.0), (7, 0.0), (8, SHARED_DECAY), (89, SHARED_DECAY)]
+)
+def test_weight_decay_follows_the_model(n_elements, decay):
+    model = ModelSettings(ELEMENTS[:n_elements], (4.0,) * n_elements, (3.0,) * n_elements)
+    config = NepConfig(model, (Stage(), Stage(weight_decay=0.7)))
+    assert [s.weight_decay for s in resolve(config, 10, 100, 10)[0].stages] == [decay, 0.7]
+    tuned = replace(config, fine_tune=("nep.txt",))
+    assert resolve(tuned, 10, 100, 10)[0].stages[0].weight_decay == 0.0
+    for on in (True, False):
+        with forced_sharing(on):
+            found = resolve(config, 10, 100, 10)[0].stages[0].weight_decay
+        assert found == (SHARED_DECAY if on else 0.0)
+
+
 def test_numbers_that_were_given_stay():
-    config = NepConfig(MODEL, (Stage(generation=0, batch=500),), output_interval=7)
+    config = NepConfig(
+        MODEL, (Stage(generation=0, batch=500, weight_decay=0.0),), output_interval=7
+    )
     assert resolve(config, 10, 100, 10) == (config, [])
     passes = replace(config, stages=(Stage(epoch=3, batch=4),))
     assert resolve(passes, 10, 100, 10)[0].stages[0].generation == 9

@@ -18,6 +18,7 @@ from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
 from .outputs import Errors, error_table, errors, output_names, write_outputs
+from .parametrisation import is_shared
 from .prediction import predict_run
 from .profiling import check_profile
 from .schedule import resolve
@@ -95,6 +96,8 @@ def _train(
     foundation = foundation_file(setup.run_dir, config)
     sources = files if foundation is None else files | {"fine_tune": foundation}
     identity = checkpoint.identity(config, setup.dtype, sources)
+    if is_shared(len(config.model.elements)) and foundation is None:
+        identity["shared base"] = "on"
     if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
         log(f"the old run is now in {moved}")
     state = checkpoint.load(folder.path)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..config import NepConfig, Stage
 from ..data.sampler import batches_per_epoch
+from .parametrisation import SHARED_DECAY, is_shared
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
@@ -32,6 +33,9 @@ def resolve(
         elif stage.batch is None:
             stage = replace(stage, batch=default_batch(n_frames, n_atoms))
             lines.append(f"{where}batch {stage.batch}, chosen from the data")
+        if stage.weight_decay is None:
+            shared = is_shared(len(config.model.elements)) and not config.fine_tune
+            stage = replace(stage, weight_decay=SHARED_DECAY if shared else 0.0)
         per_epoch = batches_per_epoch(n_frames, stage.batch)
         if stage.epoch is not None:
             stage = replace(stage, generation=stage.epoch * per_epoch, epoch=None)

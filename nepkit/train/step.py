@@ -23,6 +23,7 @@ from ..ops.tables import with_tables
 from .graph import StepGraphs, feed_of
 from .loss import LossResult, regularisation, rules_of
 from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of
+from .parametrisation import parametrisation_of
 from .traced import TracedAutograd
 
 # Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
@@ -58,7 +59,8 @@ class Step:
         self.evaluate = Evaluator(model, structures)
         self.fused = force_mode == "analytic" and self.evaluate.fused
         self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
-        self.anchor = model.flat.clone() if fine_tuned else None
+        self.parameters = parametrisation_of(model, fine_tuned)
+        self.pulled = torch.zeros_like(self.parameters.latent)  # its gradient
         self.frozen = model.descriptor() if frozen else slice(0, 0)
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
@@ -94,16 +96,14 @@ class Step:
         self.stage = stage
         self.rules = rules_of(stage, len(self.model.settings.elements), self.model.flat)
         groups = []
-        for part, decay in zip(self.model.weights_and_biases(), (stage.weight_decay, 0.0)):
-            values, gradient = self.model.flat[part].detach(), self.gradient[part]
+        for part, share in self.parameters.decays():
+            values, gradient = self.parameters.latent[part].detach(), self.pulled[part]
             # The fused optimizer gives each piece to one block of threads.
             size = max(PIECE, math.ceil(len(values) / MOST_PIECES))
             pieces = list(values.split(size))
             for piece, of_piece in zip(pieces, gradient.split(size)):
                 piece.grad = of_piece
-            groups.append(
-                {"params": pieces, "weight_decay": 0.0 if self.anchor is not None else decay}
-            )
+            groups.append({"params": pieces, "weight_decay": share * (stage.weight_decay or 0.0)})
         on_gpu = self.graphs is not None
         rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
         self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)
@@ -202,16 +202,14 @@ class Step:
 
     def _take_gradient(self, weight: float | Tensor):
         norm = self.gradient.norm()
+        self.pulled.copy_(self.parameters.pull(self.gradient))
         unusable = (~(norm < math.inf)).float()  # 1 for infinity and NaN, else 0
         self.unusable.add_(1.0).mul_(unusable)
         self.skipped += unusable
         self.optimizer.found_inf = unusable
         self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
         self.optimizer.step()
-        if self.anchor is not None and self.stage.weight_decay > 0:
-            part = self.model.weights_and_biases()[0]
-            pull = self.optimizer.param_groups[0]["lr"] * self.stage.weight_decay * (1.0 - unusable)
-            self.model.flat[part].lerp_(self.anchor[part], pull.to(self.anchor.dtype))
+        self.parameters.expand(self.model.flat)
         self.average.lerp_(self.model.flat, weight)
 
     def _regularise(self):
@@ -222,12 +220,21 @@ class Step:
     def _changing(self) -> list[Tensor]:
         """The tensors that a step changes."""
         kept = [values for state in self.optimizer.state.values() for values in state.values()]
-        return [self.model.flat, self.average, self.unusable, self.skipped, self.value, *kept]
+        return [
+            self.parameters.latent,
+            self.model.flat,
+            self.average,
+            self.unusable,
+            self.skipped,
+            self.value,
+            *kept,
+        ]
 
     def state(self) -> dict:
         """All that a later run needs to go on bit by bit."""
         return {
             "average": self.average,
+            "latent": self.parameters.latent,
             "unusable": self.unusable,
             "skipped": self.skipped,
             "optimizer": self.optimizer.state_dict(),
@@ -235,6 +242,7 @@ class Step:
 
     def load_state(self, state: dict):
         """Take up what ``state`` gave; the stage must be the same."""
+        self.parameters.latent.copy_(state["latent"])
         for name in ("average", "unusable", "skipped"):
             getattr(self, name).copy_(state[name])
         # The rules are those of the stage: nep.in may have changed them since.

@@ -1,0 +1,157 @@
+"""What the optimizer moves: the parameters themselves, or a shared base and deviations from it.
+
+flat = expand(latent) is affine, and ``pull`` is the adjoint of its linear part. A model is written
+and evaluated as plain NEP4 always.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from ..model.nep import Nep
+from ..ops.segment import Segments
+
+# Elements from which a model shares a base.
+SHARED_FROM = 8
+# Weight decay of what the pairs of an element have in common, against that of a pair alone.
+DECAY_OF_ELEMENTS = 1.0 / 3.0
+# Weight decay of a shared base's deviations where nobody says one.
+SHARED_DECAY = 3.0
+_forced: ContextVar[bool | None] = ContextVar("nepkit_shared_base", default=None)
+
+
+def is_shared(n_elements: int) -> bool:
+    """Whether a new model of so many elements shares a base."""
+    forced = _forced.get()
+    return n_elements >= SHARED_FROM if forced is None else forced
+
+
+@contextmanager
+def forced_sharing(on: bool):
+    """Train with or without a shared base in this block, for tests and comparisons."""
+    token = _forced.set(on)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+class Plain:
+    """The optimizer moves the parameters; weights decay towards 0, biases do not."""
+
+    def __init__(self, model: Nep):
+        self.latent = model.flat
+        self.weights, self.biases = model.weights_and_biases()
+
+    def decays(self) -> Iterator[tuple[slice, float]]:
+        """Stretches of the latent tensor, and how much of the weight decay each has."""
+        yield self.weights, 1.0
+        yield self.biases, 0.0
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        """Gradient to the latent tensor from that to the parameters (n_parameters,)."""
+        return gradient
+
+    def expand(self, flat: Tensor):
+        """Write the parameters that the latent tensor stands for to ``flat`` (n_parameters,)."""
+
+
+class Anchored(Plain):
+    """Parameters start at those of ``model``, and weights decay towards them: fine-tuning."""
+
+    def __init__(self, model: Nep):
+        super().__init__(model)
+        self.start, self.latent = model.flat.clone(), torch.zeros_like(model.flat)
+
+    def expand(self, flat: Tensor):
+        torch.add(self.start, self.latent, out=flat)
+
+
+class Shared(Plain):
+    """Elements and pairs borrow from each other: what is common to all is a base without decay.
+
+    Networks: w = w0 + d[t]. Coefficients: c = c0 + u[t1] + v[t2] + d[t1, t2]. The deviations d
+    decay, and u and v a third as fast, so that what the data do not tell of an element or a pair
+    stays what it is on average. The latent tensor holds d, laid out as the parameters, then w0 and
+    c0, then u and v.
+    """
+
+    def __init__(self, model: Nep):
+        super().__init__(model)
+        self.model, n_types, pair_types = model, len(model.settings.elements), model.pair_types
+        self.ends = [
+            _pairs_of(end, n_types) for end in (pair_types // n_types, pair_types % n_types)
+        ]
+        self.names = [name for name in model.shapes if name != "element_bias"]
+        self.coefficients = [name for name in self.names if "coefficients" in name]
+        shapes = [model.shapes[name][1:] for name in self.names]
+        shapes += [(n_types, *model.shapes[name][1:]) for name in self.coefficients] * 2
+        self.shapes, self.size = shapes, len(model.flat)
+        self.latent = model.flat.new_zeros(self.size + sum(map(math.prod, shapes)))
+        self._begin()
+
+    def _begin(self):
+        """All elements start with the random numbers of one."""
+        deviations, bases, _ = self._parts()
+        for name, values in self.model.views(self.model.flat).items():
+            if name in bases:
+                # Pairs without training data have no random numbers.
+                bases[name].copy_(values[values.flatten(1).any(dim=1)][0])
+        self.model.views(deviations)["element_bias"].copy_(
+            self.model.views(self.model.flat)["element_bias"]
+        )
+        self.expand(self.model.flat)
+
+    def _parts(self):
+        """Deviations (n_parameters,), bases by name, and by end and name what is of an element."""
+        deviations, rest = self.latent[: self.size], self.latent[self.size :]
+        pieces = rest.split([math.prod(shape) for shape in self.shapes])
+        views = [piece.view(shape) for piece, shape in zip(pieces, self.shapes)]
+        count, of_end = len(self.names), len(self.coefficients)
+        bases = dict(zip(self.names, views))
+        ends = [views[count : count + of_end], views[count + of_end :]]
+        return deviations, bases, [dict(zip(self.coefficients, end)) for end in ends]
+
+    def decays(self) -> Iterator[tuple[slice, float]]:
+        bases = sum(math.prod(shape) for shape in self.shapes[: len(self.names)])
+        yield self.weights, 1.0
+        yield slice(self.weights.stop, self.size + bases), 0.0
+        yield slice(self.size + bases, len(self.latent)), DECAY_OF_ELEMENTS
+
+    def pull(self, gradient: Tensor) -> Tensor:
+        views = self.model.views(gradient)
+        parts = [gradient, *(views[name].sum(0).flatten() for name in self.names)]
+        for pairs in self.ends:
+            parts += [pairs.sum(views[name]).flatten() for name in self.coefficients]
+        return torch.cat(parts)
+
+    def expand(self, flat: Tensor):
+        deviations, bases, ends = self._parts()
+        flat.copy_(deviations)
+        for name, values in self.model.views(flat).items():
+            if name in bases:
+                values += bases[name]
+            for of_end, pairs in zip(ends, self.ends):
+                if name in of_end:
+                    values += of_end[name].index_select(0, pairs.owner)
+
+
+def parametrisation_of(model: Nep, fine_tuned: bool) -> Plain:
+    """How a model trains."""
+    if fine_tuned:
+        return Anchored(model)
+    return Shared(model) if is_shared(len(model.settings.elements)) else Plain(model)
+
+
+def _pairs_of(element: Tensor, n_types: int) -> Segments:
+    """Pairs by the element (G,) at one of their ends."""
+    ordered, order = torch.sort(element, stable=True)
+    edges = torch.arange(n_types + 1, device=element.device, dtype=element.dtype)
+    start = torch.searchsorted(ordered, edges, out_int32=True)
+    return Segments(start, element.to(torch.int32), order.to(torch.int32), 64)

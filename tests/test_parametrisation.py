@@ -1,0 +1,139 @@
+"""What the optimizer moves: linear maps to the parameters, with their adjoints, and their decay."""
+
+import signal
+
+import numpy as np
+import pytest
+import torch
+from run_files import make_run
+from structures import (
+    EIGHTY_NINE,
+    TWO,
+    make_frame,
+    make_ready,
+    model_settings,
+    odd_frames,
+    random_model,
+)
+from test_resume import assert_same_run, stop_before
+
+from nepkit import train_nep
+from nepkit.errors import UserError
+from nepkit.model.nep import Nep
+from nepkit.model.nep_txt import read_nep_txt
+from nepkit.train.initial import new_model
+from nepkit.train.parametrisation import Anchored, Plain, Shared, forced_sharing
+from nepkit.train.signals import Interrupted
+
+KINDS = {"plain": Plain, "anchored": Anchored, "shared": Shared}
+
+
+def model_of(elements, kind="bulk") -> Nep:
+    settings = model_settings(elements, invariants=("q222",))
+    prepared = make_ready([odd_frames(elements)[kind], odd_frames(elements)["slab"]], settings)
+    return new_model(settings, [prepared], 3, device="cpu", dtype=torch.float64)
+
+
+@pytest.mark.parametrize("elements", [("Si",), TWO, EIGHTY_NINE[:20]], ids=len)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pull_is_the_adjoint_of_expand(kind, elements):
+    model = model_of(elements)
+    parameters = KINDS[kind](model)
+    generator = torch.Generator().manual_seed(0)
+
+    def expanded(latent):
+        parameters.latent.copy_(latent)
+        flat = torch.empty_like(model.flat) if kind != "plain" else model.flat
+        parameters.expand(flat)
+        return flat.clone()
+
+    one, step = (
+        torch.randn(parameters.latent.shape, generator=generator, dtype=torch.float64)
+        for _ in range(2)
+    )
+    outer = torch.randn(model.flat.shape, generator=generator, dtype=torch.float64)
+    change = expanded(one + step) - expanded(one)
+    inner = (parameters.pull(outer) * step).sum()
+    assert (change * outer).sum().item() == pytest.approx(inner.item(), rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_latent_number_has_its_decay(kind):
+    parameters = KINDS[kind](model_of(TWO))
+    covered = np.zeros(len(parameters.latent), int)
+    for part, share in parameters.decays():
+        covered[part] += 1
+        assert 0.0 <= share <= 1.0
+    assert (covered == 1).all()
+
+
+@pytest.mark.parametrize("kind", ["plain", "anchored"])
+def test_parameters_begin_where_the_model_is(kind):
+    model = model_of(TWO)
+    before = model.flat.clone()
+    parameters = KINDS[kind](model)
+    parameters.expand(model.flat)
+    assert torch.equal(model.flat, before)
+
+
+def test_pairs_borrow_from_their_elements():
+    """A pair without data moves with what its two elements have in common with others."""
+    frames = [
+        make_frame(("Te", "Te"), [[0, 0, 0], [1, 1, 2]]),
+        make_frame(("Pb", "Si"), [[0, 0, 0], [1, 1, 2]]),
+    ]
+    settings = model_settings(("Te", "Pb", "Si"))
+    prepared = make_ready(frames, settings)
+    model = new_model(settings, [prepared], 0, device="cpu", dtype=torch.float64)
+    parameters = Shared(model)
+    gradient = torch.zeros_like(model.flat)
+    views = model.views(gradient)
+    pairs = model.pair_types.tolist()
+    assert pairs == [0, 5, 7]  # Te-Te, Pb-Si, Si-Pb
+    views["radial_coefficients"][1] = 1.0
+    before = model.flat.clone()
+    parameters.latent -= 0.01 * parameters.pull(gradient)
+    parameters.expand(model.flat)
+    moved = model.views(model.flat - before)["radial_coefficients"].abs().amax(dim=(1, 2))
+    assert moved[1] > moved[0] > 0 and moved[2] == pytest.approx(moved[0].item())
+
+
+def test_without_decay_and_data_networks_of_all_elements_are_one():
+    model = random_model(model_settings(TWO))
+    parameters = Shared(model)
+    parameters.latent[: len(model.flat)] = 0.0
+    parameters.expand(model.flat)
+    for name, values in model.views(model.flat).items():
+        if name.startswith(("hidden", "output")):
+            torch.testing.assert_close(values[0], values[1], rtol=0, atol=0)
+
+
+def test_a_shared_run_goes_on_bit_by_bit(tmp_path, monkeypatch):
+    straight, broken = (make_run(tmp_path / name) for name in ("straight", "broken"))
+    with forced_sharing(True):
+        expected = train_nep(straight, device="cpu")
+        with monkeypatch.context() as patch:
+            stop_before(patch, 5, lambda: signal.raise_signal(signal.SIGTERM))
+            with pytest.raises(Interrupted):
+                train_nep(broken, device="cpu")
+        assert train_nep(broken, device="cpu") == expected
+    assert_same_run(straight, broken)
+
+
+def test_a_checkpoint_of_another_parametrisation_is_refused(tmp_path):
+    folder = make_run(tmp_path / "run")
+    train_nep(folder, device="cpu")
+    with forced_sharing(True), pytest.raises(UserError, match="shared"):
+        train_nep(folder, device="cpu", generation=9)
+
+
+def test_decay_draws_elements_together(tmp_path):
+    """The networks of two elements are nearer to each other with more decay."""
+    apart = []
+    for decay in (0.0, 300.0):
+        folder = make_run(tmp_path / f"decay {decay}", generation=40)
+        with forced_sharing(True):
+            train_nep(folder, device="cpu", weight_decay=decay, ema=0.0)
+        weights = read_nep_txt(folder / "nep.txt").hidden_weight[0]
+        apart.append(np.abs(weights[0] - weights[1]).mean())
+    assert 0.0 < apart[1] < 0.5 * apart[0]
