@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from nepkit.config import ModelSettings, NepConfig, Stage
-from nepkit.train.parametrisation import SHARED_DECAY, forced_sharing
+from nepkit.train.parametrisation import forced_sharing
 from nepkit.train.schedule import (
     DEFAULT_STEPS,
     default_batch,
@@ -59,7 +59,7 @@ def test_numbers_left_to_nepkit():
 
 
 @pytest.mark.parametrize(
-    "n_elements, decay", [(1, 0.0), (7, 0.0), (8, SHARED_DECAY), (89, SHARED_DECAY)]
+    "n_elements, decay", [(1, 0.0), (3, 0.0), (4, 0.3), (15, 0.3), (16, 3.0), (89, 3.0)]
 )
 def test_weight_decay_follows_the_model(n_elements, decay):
     model = ModelSettings(ELEMENTS[:n_elements], (4.0,) * n_elements, (3.0,) * n_elements)
@@ -70,7 +70,7 @@ def test_weight_decay_follows_the_model(n_elements, decay):
     for on in (True, False):
         with forced_sharing(on):
             found = resolve(config, 10, 100, 10)[0].stages[0].weight_decay
-        assert found == (SHARED_DECAY if on else 0.0)
+        assert found == ((3.0 if n_elements >= 16 else 0.3) if on else 0.0)
 
 
 def test_numbers_that_were_given_stay():

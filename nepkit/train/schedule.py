@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..config import NepConfig, Stage
 from ..data.sampler import batches_per_epoch
-from .parametrisation import SHARED_DECAY, is_shared
+from .parametrisation import default_decay
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
@@ -34,8 +34,8 @@ def resolve(
             stage = replace(stage, batch=default_batch(n_frames, n_atoms))
             lines.append(f"{where}batch {stage.batch}, chosen from the data")
         if stage.weight_decay is None:
-            shared = is_shared(len(config.model.elements)) and not config.fine_tune
-            stage = replace(stage, weight_decay=SHARED_DECAY if shared else 0.0)
+            decay = 0.0 if config.fine_tune else default_decay(len(config.model.elements))
+            stage = replace(stage, weight_decay=decay)
         per_epoch = batches_per_epoch(n_frames, stage.batch)
         if stage.epoch is not None:
             stage = replace(stage, generation=stage.epoch * per_epoch, epoch=None)
