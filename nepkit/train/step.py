@@ -60,10 +60,12 @@ class Step:
         self.fused = force_mode == "analytic" and self.evaluate.fused
         self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
         self.parameters = parametrisation_of(model, fine_tuned)
-        self.pulled = torch.zeros_like(self.parameters.latent)  # its gradient
         self.frozen = model.descriptor() if frozen else slice(0, 0)
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
+        # The gradient to what the optimizer moves.
+        shared = len(self.parameters.latent) > len(model.flat)
+        self.pulled = torch.zeros_like(self.parameters.latent) if shared else self.gradient
         self.tell = tell
         # Steps without a finite gradient: in a row until now, and all.
         self.unusable = torch.zeros((), device=model.flat.device)
