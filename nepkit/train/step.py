@@ -63,17 +63,15 @@ class Step:
         self.frozen = model.descriptor() if frozen else slice(0, 0)
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
-        # The gradient to what the optimizer moves.
-        shared = len(self.parameters.latent) > len(model.flat)
-        self.pulled = torch.zeros_like(self.parameters.latent) if shared else self.gradient
+        latent = self.parameters.latent  # what the optimizer moves, and its gradient
+        self.pulled = self.gradient if len(latent) == len(model.flat) else torch.zeros_like(latent)
         self.tell = tell
         # Steps without a finite gradient: in a row until now, and all.
         self.unusable = torch.zeros((), device=model.flat.device)
         self.skipped = torch.zeros((), device=model.flat.device)
         self.value = torch.zeros_like(model.flat[0])  # loss of the last batch
         device, self.graphs, self.contract = model.flat.device, None, None
-        # Learning rate and weight of the new parameters in the average.
-        self.scalars = torch.zeros(2, device=device)
+        self.scalars = torch.zeros(2, device=device)  # learning rate, weight of new in the average
         self.sums = error_sums
         on_gpu = device.type == "cuda" and not on_reference_path()
         if force_mode == "autograd" and not on_reference_path():
