@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+import torch
+
+from .. import __version__ as version
 from ..config import NepConfig, read_nep_in, to_nep_in
 from ..errors import UserError
 from ..files import write_atomically
@@ -104,6 +109,7 @@ def _train(
             )
             log(error_table(found))
             return found
+    folder.about = _about(files, folder)
     folder.claim(_names(setup, folder, config, list(files)))
     log.keep_in(folder.path / "nepkit.log")
     _write_inputs(setup, folder, config, log, changed=state is not None)
@@ -115,6 +121,18 @@ def _train(
         log(f"interrupted after step {run.done} of {run.total}; the checkpoint is written")
         raise
     return _finish(run)
+
+
+def _about(files: dict[str, Path], folder: OutputFolder) -> dict:
+    """Where the data lie, seen from the output folder, and which versions are at work."""
+    return {
+        "data": {name: os.path.relpath(path, folder.path) for name, path in files.items()},
+        "versions": {
+            "nepkit": version, "python": platform.python_version(), "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "system": platform.platform(),
+    }  # fmt: skip
 
 
 def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str]) -> list[str]:
