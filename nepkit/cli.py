@@ -27,6 +27,13 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
+PLOT_EXAMPLES = """\
+Curves, parity, errors by element and by source (config_type), distributions of errors.
+
+examples:
+  nepkit plot PbTe
+  nepkit plot PbTe --format pdf --out figures
+"""
 # Arguments of train_nep that are no keywords of nep.in.
 OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
 
@@ -105,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         help="analytic, or autograd: slow, a check (default: analytic)",
     )  # fmt: skip
     add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
+    _add_looking(commands)
     predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
     predict.set_defaults(call=_predict)
     add = predict.add_argument
@@ -115,6 +123,17 @@ def _parser() -> argparse.ArgumentParser:
     for command in (train, predict):
         _add_computing(command)
     return parser
+
+
+def _add_looking(commands):
+    plot = _command(commands, "plot", "draw figures of a run", PLOT_EXAMPLES)
+    plot.set_defaults(call=_plot)
+    plot.add_argument("run_dir", metavar="RUN_DIR", help="folder that a run wrote to")
+    plot.add_argument(
+        "--format", default="png", metavar="TYPE", choices=("png", "svg", "pdf"),
+        help="png, svg or pdf (default: png)",
+    )  # fmt: skip
+    plot.add_argument("--out", metavar="DIR", help="folder for the figures (default: RUN_DIR)")
 
 
 def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
@@ -186,6 +205,13 @@ def _predict(options: argparse.Namespace):
             precision=options.precision, descriptors=options.descriptors,
         )  # fmt: skip
     print(error_table({os.path.basename(options.data): predicted.errors}))
+
+
+def _plot(options: argparse.Namespace):
+    from .plot import plot_run
+
+    for path in plot_run(options.run_dir, out=options.out, format=options.format):
+        print(path)
 
 
 if __name__ == "__main__":

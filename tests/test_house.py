@@ -14,7 +14,8 @@ FILES = sorted((ROOT / "nepkit").rglob("*.py"))
 LAYERS = [
     ["cli"],
     ["calculator", "predict"],
-    ["plot", "profile"],
+    ["plot", "profile", "report"],
+    ["results"],
     ["train"],
     ["model"],
     ["ops"],
