@@ -34,6 +34,13 @@ examples:
   nepkit plot PbTe
   nepkit plot PbTe --format pdf --out figures
 """
+REPORT_EXAMPLES = """\
+One file that needs no network: settings, errors, curves, and dots that tell their frames.
+
+examples:
+  nepkit report PbTe
+  nepkit report PbTe --out PbTe.html
+"""
 # Arguments of train_nep that are no keywords of nep.in.
 OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
 
@@ -134,6 +141,10 @@ def _add_looking(commands):
         help="png, svg or pdf (default: png)",
     )  # fmt: skip
     plot.add_argument("--out", metavar="DIR", help="folder for the figures (default: RUN_DIR)")
+    report = _command(commands, "report", "write a web page about a run", REPORT_EXAMPLES)
+    report.set_defaults(call=_report)
+    report.add_argument("run_dir", metavar="RUN_DIR", help="folder that a run wrote to")
+    report.add_argument("--out", metavar="FILE", help="(default: RUN_DIR/report.html)")
 
 
 def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
@@ -212,6 +223,12 @@ def _plot(options: argparse.Namespace):
 
     for path in plot_run(options.run_dir, out=options.out, format=options.format):
         print(path)
+
+
+def _report(options: argparse.Namespace):
+    from .report import write_report
+
+    print(write_report(options.run_dir, out=options.out))
 
 
 if __name__ == "__main__":
