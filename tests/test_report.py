@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Page
-from run_files import make_run, random_frames, write_xyz
+from run_files import make_run, random_frames
 
 import nepkit
 from nepkit import UserError
@@ -135,9 +135,9 @@ def test_large_sets_are_thinned_and_all_large_errors_kept(run, monkeypatch, tmp_
     assert len(content.thinned(compared, 2000)) == 999
     monkeypatch.setitem(content.MOST_DOTS, "force", 60)
     path = write_report(run)
-    assert "Force, train: 10 of 23 atoms are drawn, the 5 of the largest errors" in path.read_text()
+    assert "Force, train: 13 of 23 atoms are drawn, the 6 of the largest errors" in path.read_text()
     force = embedded(path)["sets"]["train"]["dots"]["force"]
-    assert len(force["label"]) == 30 and len(force["frame"]) == 10
+    assert len(force["label"]) == 39 and len(force["frame"]) == 13
 
 
 def test_many_frames_are_not_embedded(run, monkeypatch):

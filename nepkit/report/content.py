@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import math
 from collections import Counter
 from itertools import islice
 
@@ -28,9 +29,10 @@ def content(results: Results) -> tuple[dict, list[str]]:
         for kind in KINDS:
             if kind.name not in data.compared:
                 continue
-            most = MOST_DOTS[kind.name] // len(kind.components) // len(results.sets)
-            dots[kind.name] = _dots(data, kind.name, most)
-            drawn, n = len(dots[kind.name]["label"]) // len(kind.components), _rows(data, kind.name)
+            n, total = _rows(data, kind.name), sum(_rows(d, kind.name) for d in results.sets)
+            most = n * MOST_DOTS[kind.name] // len(kind.components) // max(total, 1)
+            dots[kind.name] = _dots(data, kind.name, min(n, most))
+            drawn = len(dots[kind.name]["label"]) // len(kind.components)
             if drawn < n:
                 what = "atoms" if kind.name == "force" else "frames"
                 notes.append(
@@ -88,6 +90,8 @@ def formula(frame: Frame) -> str:
 
 def _rows(data: DataSet, kind: str) -> int:
     """Frames or atoms with a label."""
+    if kind not in data.compared:
+        return 0
     return int((~np.isnan(data.compared[kind].error).all(1)).sum())
 
 
@@ -132,7 +136,7 @@ def thinned(compared: Compared, most: int) -> np.ndarray:
 def _rounded(values: np.ndarray) -> list[float | None]:
     """To 1e-6, far below any error that matters."""
     rounded = np.round(values, 6).tolist()
-    return [None if value != value else value for value in rounded]
+    return [None if math.isnan(value) else value for value in rounded]
 
 
 def frame_texts(sets: list[DataSet]) -> dict[str, list[str]] | None:

@@ -66,13 +66,13 @@ class Plot {
     context.strokeRect(this.left, this.top, this.right - this.left, this.bottom - this.top);
     context.fillStyle = color("text");
     context.textAlign = "center";
-    for (const tick of linearTicks(...this.xEnds, 5)) {
+    for (const tick of linearTicks(...this.xEnds, 7)) {
       context.fillText(plain(tick), this.x(tick), this.bottom + 15);
       context.strokeRect(this.x(tick), this.bottom - 4, 0, 4);
     }
     context.fillText(this.xLabel, (this.left + this.right) / 2, this.bottom + 33);
     context.textAlign = "right";
-    for (const tick of this.log ? logTicks(...this.yEnds) : linearTicks(...this.yEnds, 5)) {
+    for (const tick of this.log ? logTicks(...this.yEnds) : linearTicks(...this.yEnds, 7)) {
       context.fillText(plain(tick), this.left - 5, this.y(tick) + 4);
       context.strokeRect(this.left, this.y(tick), 4, 0);
     }

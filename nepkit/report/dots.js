@@ -40,20 +40,23 @@ function paintDots(context, plot, kind, dots) {
   context.moveTo(plot.x(low), plot.y(low));
   context.lineTo(plot.x(high), plot.y(high));
   context.stroke();
-  const size = dots.length > 5000 ? 2 : 4, mark = color("mark");
-  context.globalAlpha = dots.length > 5000 ? .5 : .7;
-  for (const name of SETS) {
-    context.fillStyle = color(name);
-    for (const dot of dots)
-      if (dot.name === name)
-        context.fillRect(plot.x(dot.label) - size / 2, plot.y(dot.predicted) - size / 2, size, size);
-  }
-  context.globalAlpha = 1;
-  context.strokeStyle = mark;
-  if (selected.size)
-    for (const dot of dots)
-      if (selected.has(keyOf(kind, dot)))
-        context.strokeRect(plot.x(dot.label) - 3, plot.y(dot.predicted) - 3, 6, 6);
+  const size = dots.length > 5000 ? 2 : 4;
+  const chosen = selected.size ? dots.filter(dot => selected.has(keyOf(kind, dot))) : [];
+  const fill = (dots, size, alpha) => {
+    context.globalAlpha = alpha;
+    for (const name of SETS) {
+      context.fillStyle = color(name);
+      for (const dot of dots)
+        if (dot.name === name)
+          context.fillRect(plot.x(dot.label) - size / 2, plot.y(dot.predicted) - size / 2, size, size);
+    }
+    context.globalAlpha = 1;
+  };
+  fill(dots, size, selected.size ? .15 : size > 2 ? .7 : .5);
+  fill(chosen, size + 1, .9);
+  context.strokeStyle = color("mark");
+  if (chosen.length <= 100)
+    for (const dot of chosen) context.strokeRect(plot.x(dot.label) - 3.5, plot.y(dot.predicted) - 3.5, 7, 7);
   if (plot.drag) {
     const {x0, y0, x1, y1} = plot.drag;
     context.setLineDash([4, 3]);
@@ -70,6 +73,17 @@ function nearest(plot, dots, x, y) {
     if (away <= least) [found, least] = [dot, away];
   }
   return found;
+}
+
+/** Say what the dot under the mouse is, with a ring around it; null: nothing. */
+function point(event, plot, kind, dot) {
+  const ring = document.getElementById("ring"), {left, top} = plot.canvas.getBoundingClientRect();
+  ring.hidden = !dot;
+  if (dot) {
+    ring.style.left = `${left + plot.x(dot.label)}px`;
+    ring.style.top = `${top + plot.y(dot.predicted)}px`;
+  }
+  showTip(event, dot ? describe(kind, dot) : "");
 }
 
 function select(kind, dots) {
@@ -90,14 +104,13 @@ function listen(plot, kind, dots) {
   canvas.addEventListener("pointermove", event => {
     if (plot.drag) {
       Object.assign(plot.drag, {x1: event.offsetX, y1: event.offsetY});
-      showTip(event, "");
+      point(event, plot, kind, null);
       plot.draw();
     } else {
-      const dot = nearest(plot, dots, event.offsetX, event.offsetY);
-      showTip(event, dot ? describe(kind, dot) : "");
+      point(event, plot, kind, nearest(plot, dots, event.offsetX, event.offsetY));
     }
   });
-  canvas.addEventListener("pointerleave", event => showTip(event, ""));
+  canvas.addEventListener("pointerleave", event => point(event, plot, kind, null));
   canvas.addEventListener("pointercancel", () => { plot.drag = null; plot.draw(); });
   canvas.addEventListener("pointerup", event => {
     if (!plot.drag) return;
