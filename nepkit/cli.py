@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import traceback
 from typing import NoReturn
 
 from . import __version__
+from .cli_look import add_plot_and_report
 from .errors import UserError
 
 TRAIN_EXAMPLES = """\
@@ -27,22 +29,8 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
-PLOT_EXAMPLES = """\
-Curves, parity, errors by element and by source (config_type), distributions of errors.
-
-examples:
-  nepkit plot PbTe
-  nepkit plot PbTe --format pdf --out figures
-"""
-REPORT_EXAMPLES = """\
-One file that needs no network: settings, errors, curves, and dots that tell their frames.
-
-examples:
-  nepkit report PbTe
-  nepkit report PbTe --out PbTe.html
-"""
 # Arguments of train_nep that are no keywords of nep.in.
-OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
+OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile", "tensorboard")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,6 +74,7 @@ class _Parser(argparse.ArgumentParser):
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
     options, others = parser.parse_known_args(arguments)
+    options.words = arguments
     # argparse takes key=value only where it follows RUN_DIR at once.
     if others and (
         any(word.startswith("-") for word in others) or not hasattr(options, "keywords")
@@ -119,7 +108,8 @@ def _parser() -> argparse.ArgumentParser:
         help="analytic, or autograd: slow, a check (default: analytic)",
     )  # fmt: skip
     add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
-    _add_looking(commands)
+    add("--tensorboard", action="store_true", help="also write the folder tensorboard")
+    add_plot_and_report(commands, _command)
     predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
     predict.set_defaults(call=_predict)
     add = predict.add_argument
@@ -130,21 +120,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in (train, predict):
         _add_computing(command)
     return parser
-
-
-def _add_looking(commands):
-    plot = _command(commands, "plot", "draw figures of a run", PLOT_EXAMPLES)
-    plot.set_defaults(call=_plot)
-    plot.add_argument("run_dir", metavar="RUN_DIR", help="folder that a run wrote to")
-    plot.add_argument(
-        "--format", default="png", metavar="TYPE", choices=("png", "svg", "pdf"),
-        help="png, svg or pdf (default: png)",
-    )  # fmt: skip
-    plot.add_argument("--out", metavar="DIR", help="folder for the figures (default: RUN_DIR)")
-    report = _command(commands, "report", "write a web page about a run", REPORT_EXAMPLES)
-    report.set_defaults(call=_report)
-    report.add_argument("run_dir", metavar="RUN_DIR", help="folder that a run wrote to")
-    report.add_argument("--out", metavar="FILE", help="(default: RUN_DIR/report.html)")
 
 
 def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
@@ -176,15 +151,22 @@ def _train(options: argparse.Namespace):
             train_nep(
                 options.run_dir, out=options.out, device=options.device,
                 precision=options.precision, force_mode=options.force_mode,
-                restart=options.restart, profile=options.profile, **keywords,
+                restart=options.restart, profile=options.profile,
+                tensorboard=options.tensorboard, **keywords,
             )  # fmt: skip
         except Interrupted:
-            without = " without --restart" if options.restart else ""
-            message = f"interrupted; the same command{without} goes on from here"
+            message = f"interrupted; to go on from here: {_going_on(options.words)}"
             raise KeyboardInterrupt(message) from None
         plot = plot_parity(options.out or options.run_dir)
     if plot:
         print(f"parity plot: {plot}")
+
+
+def _going_on(words: list[str]) -> str:
+    """The command that goes on with the run that ``words`` began."""
+    # argparse takes --restart in shorter forms too.
+    kept = [word for word in words if len(word) < 3 or not "--restart".startswith(word)]
+    return shlex.join(["nepkit", *kept])
 
 
 def _keywords(options: argparse.Namespace) -> dict[str, str]:
@@ -216,19 +198,6 @@ def _predict(options: argparse.Namespace):
             precision=options.precision, descriptors=options.descriptors,
         )  # fmt: skip
     print(error_table({os.path.basename(options.data): predicted.errors}))
-
-
-def _plot(options: argparse.Namespace):
-    from .plot import plot_run
-
-    for path in plot_run(options.run_dir, out=options.out, format=options.format):
-        print(path)
-
-
-def _report(options: argparse.Namespace):
-    from .report import write_report
-
-    print(write_report(options.run_dir, out=options.out))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from .data.frame import Frame
 from .data.xyz import read_xyz
 from .errors import UserError
 from .train.folder import read_manifest
-from .train.loop import formula
 from .train.outputs import MISSING, Errors
+from .train.report import formula
 from .train.start import data_file
 from .units import ELEMENTS
 

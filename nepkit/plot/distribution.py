@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..results import KINDS, Compared
-from .style import COLORS, GREY, PAGE, new_figure, number, plain_log
+from ..train.report import three_digits
+from .style import COLORS, GREY, PAGE, new_figure, plain_log
 
 # Corners of a curve at most: more would only make the file larger.
 _POINTS = 1000
@@ -30,7 +31,7 @@ def draw_distribution(sets: dict[str, dict[str, Compared]]) -> Figure:
             half, most = np.quantile(error, (0.5, 0.95))
             axes.plot(
                 error[some], 100 * (some + 1) / len(error), color=COLORS[name],
-                drawstyle="steps-post", label=f"{name}: {number(half)}, {number(most)}",
+                drawstyle="steps-post", label=f"{name}: {three_digits(half)}, {three_digits(most)}",
             )  # fmt: skip
             medians.append(half)
         if min(medians) > 0:

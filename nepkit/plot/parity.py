@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..results import KINDS, Compared, Kind
-from .style import COLORS, GREY, PAGE, new_figure, number
+from ..train.report import three_digits
+from .style import COLORS, GREY, PAGE, new_figure
 
 # Labels of a set above which it is drawn as density: dots would hide each other.
 MANY = 5000
@@ -95,8 +96,8 @@ def _tell(axes, kind: Kind, compared: dict[str, Compared]):
         scores = values.scores()
         lines = [
             name,
-            f"RMSE {number(1e3 * scores.rmse)} m{kind.unit}",
-            f"MAE {number(1e3 * scores.mae)} m{kind.unit}",
+            f"RMSE {three_digits(1e3 * scores.rmse)} m{kind.unit}",
+            f"MAE {three_digits(1e3 * scores.mae)} m{kind.unit}",
         ]
         if np.isfinite(scores.r2):
             lines.append(f"$R^2$ {scores.r2:.4f}")

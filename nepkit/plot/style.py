@@ -49,13 +49,6 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def number(value: float) -> str:
-    """Three digits, without an exponent as far as it is readable."""
-    if 1000 <= abs(value) < 1e6:
-        return f"{value:.0f}"
-    return f"{value:#.3g}".removesuffix(".")
-
-
 def plain_log(axis):
     """Ticks of a logarithmic axis as plain numbers; more of them where it spans little."""
     low, high = axis.get_view_interval()

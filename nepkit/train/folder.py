@@ -16,6 +16,8 @@ from ..files import write_atomically
 
 MANIFEST = "nepkit_run.json"
 LOCK = "nepkit.lock"
+# A folder in which TensorBoard's own code writes.
+TENSORBOARD = "tensorboard"
 # What write_atomically leaves when its process is killed.
 _LEFTOVER = re.compile(r"(.+)\.[0-9a-f]{8}\.tmp")
 
@@ -117,7 +119,8 @@ class OutputFolder:
         names.sort(key=lambda name: name == last)
         try:
             target.mkdir()
-            for name in [*names, MANIFEST]:
+            boards = [TENSORBOARD] * (self.path / TENSORBOARD).is_dir()
+            for name in [*boards, *names, MANIFEST]:
                 os.replace(self.path / name, target / name)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror}") from error

@@ -27,6 +27,7 @@ from .profiling import check_profile
 from .schedule import resolve
 from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
+from .tensorboard import check_tensorboard
 
 
 def train_nep(
@@ -39,6 +40,7 @@ def train_nep(
     seed: int | None = None,
     restart: bool = False,
     profile: int | None = None,
+    tensorboard: bool = False,
     **nep_in,
 ) -> dict[str, Errors]:
     """Train a NEP4 potential on a GPUMD run directory.
@@ -54,6 +56,7 @@ def train_nep(
     ``force_mode``: analytic, or autograd, slower, to check it. ``seed``: of the initial parameters
     and the order of the data (default: that of nep.in, else 0). ``profile``: so many steps are
     taken under torch's profiler, their trace goes to profile.json and a table to the log.
+    ``tensorboard``: the reports are also written to the folder tensorboard, for TensorBoard.
 
     Returns the errors of the saved model by data set, ``{"train": ..., "test": ...}``, in eV/atom,
     eV/Å and eV/atom.
@@ -69,7 +72,7 @@ def train_nep(
     config = read_nep_in(run_dir / "nep.in", overrides)
     setup = Setup(
         run_dir, choose_device(device), precision_type(precision), check_force_mode(force_mode),
-        check_profile(profile),
+        check_profile(profile), check_tensorboard(tensorboard),
     )  # fmt: skip
     with OutputFolder(Path(out) if out is not None else run_dir) as folder:
         if config.prediction:
