@@ -234,4 +234,8 @@ def _read_history(folder: Path) -> History | None:
     stage = read_nep_in(resolved).stages[-1] if resolved.exists() else Stage()
     columns = [errors.get((judged, kind.name), np.zeros(len(table))) for kind in KINDS]
     scores = [formula(Errors(*row), stage) for row in np.transpose(columns)]
-    return History(table[:, 0].astype(int), table[:, 1], rate, errors, int(np.argmin(scores)))
+    # GPUMD counts from zero again where it goes on with a run.
+    step = table[:, 0].astype(int)
+    again = np.concatenate([[0], np.where(np.diff(step) <= 0, step[:-1], 0)])
+    step = step + np.cumsum(again)
+    return History(step, table[:, 1], rate, errors, int(np.argmin(scores)))

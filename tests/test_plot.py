@@ -8,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import make_run, random_frames, write_xyz
+from run_files import make_run, random_frame, random_frames, write_xyz
 
 import nepkit
+import nepkit.units
 from nepkit import UserError, plot
 from nepkit.cli import main
 from nepkit.model.evaluate import Prediction
+from nepkit.train.folder import OutputFolder
 from nepkit.train.outputs import Targets, write_outputs
 
 matplotlib = pytest.importorskip("matplotlib")
+from nepkit.plot.periodic import place
+
 UNITS = ("eV/atom", "eV/Å", "eV/atom")
 
 
@@ -248,6 +252,42 @@ def test_only_what_there_is(tmp_path):
     for path in folder.glob("*_train.out"):
         path.unlink()
     assert [path.name for path in plot.plot_run(folder)] == ["curves.png"]
+
+
+def test_gpumd_counts_steps_anew_after_a_restart(tmp_path, figures):
+    rows = [f"{step} 1 0 0 {1 / k} 1 0 0 0 0\n" for k, step in enumerate((100, 200, 100, 200), 1)]
+    (tmp_path / "loss.out").write_text("# columns of GPUMD\n" + "".join(rows))
+    assert [path.name for path in plot.plot_run(tmp_path)] == ["curves.png"]
+    energy = figures[0].axes[1].lines[0]
+    assert list(energy.get_xdata()) == [100, 200, 300, 400]
+    assert [axes.get_ylabel()[:6] for axes in figures[0].axes] == ["Loss", "Energy", "Force "]
+
+
+def test_a_run_at_work_is_drawn_elsewhere(finished, tmp_path, capsys):
+    with OutputFolder(finished):
+        assert main(["plot", str(finished)]) == 2
+        assert "another run is at work here" in capsys.readouterr().err
+        assert main(["plot", str(finished), "--out", str(tmp_path)]) == 0
+
+
+def test_many_elements_fill_the_periodic_table(tmp_path, figures):
+    elements = nepkit.units.ELEMENTS[:60]
+    frames = [
+        random_frame(k, symbols=(symbol, "Si"), energy=None, virial=None)
+        for k, symbol in enumerate(elements)
+    ]
+    write_xyz(tmp_path / "train.xyz", frames)
+    forces = np.concatenate([frame.forces for frame in frames])
+    error = np.repeat(np.arange(1, 61), 3)[:, None] * 1e-3
+    np.savetxt(tmp_path / "force_train.out", np.hstack([forces + error, forces]))
+    plot.plot_run(tmp_path)
+    axes = figures[-1].axes[0]
+    told = {text.get_text() for text in axes.texts}
+    assert {"H\n1.00", "Ce\n58.0", "Nd\n60.0"} <= told
+    assert len(told) == 60 and axes.child_axes[0].get_xlabel() == "Force RMSE (meV/Å)"
+    assert [place(z) for z in (1, 2, 5, 21, 57, 70, 71, 86)] == [
+        (0, 0), (0, 17), (1, 12), (3, 2), (7.4, 2), (7.4, 15), (5, 2), (5, 17),
+    ]  # fmt: skip
 
 
 def test_wrong_folders_and_damaged_files(finished, tmp_path, capsys):

@@ -122,6 +122,17 @@ def test_one_file_that_needs_no_network(page):
     assert "[[" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
+def test_the_template_is_installed_with_the_package():
+    root = Path(nepkit.__file__).parents[1]
+    if not (root / "pyproject.toml").exists():
+        pytest.skip("not a source tree")
+    data = re.search(r'"nepkit.report" = (\[.*\])', (root / "pyproject.toml").read_text())[1]
+    parts = [path for path in (root / "nepkit" / "report").iterdir() if path.is_file()]
+    parts = [path for path in parts if path.suffix != ".py"]
+    assert len(parts) == 4
+    assert all(any(path.match(glob) for glob in json.loads(data)) for path in parts)
+
+
 def test_large_sets_are_thinned_and_all_large_errors_kept(run, monkeypatch, tmp_path):
     generator = np.random.default_rng(0)
     label = generator.normal(size=(1000, 3))

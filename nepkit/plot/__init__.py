@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from ..errors import UserError
@@ -31,7 +32,7 @@ def plot_parity(folder: str | os.PathLike) -> Path | None:
     sets = {name: compared for name, compared in sets.items() if compared}
     if not sets:
         return None
-    return _write(folder, {"parity.png": image(lambda: draw_parity(sets), "png")})[0]
+    return _write(folder, {"parity.png": image(partial(draw_parity, sets), "png")})[0]
 
 
 def plot_run(
@@ -63,20 +64,23 @@ def _figures(results: Results) -> dict:
     from .distribution import draw_distribution
     from .groups import draw_groups
     from .parity import draw_parity
+    from .periodic import MANY, draw_periodic
 
     sets = {data.name: data.compared for data in results.sets}
     figures = {}
     if results.history:
-        figures["curves"] = lambda: draw_curves(results.history)
+        figures["curves"] = partial(draw_curves, results.history)
     if sets:
-        figures["parity"] = lambda: draw_parity(sets)
-        figures["distribution"] = lambda: draw_distribution(sets)
+        figures["parity"] = partial(draw_parity, sets)
+        figures["distribution"] = partial(draw_distribution, sets)
     elements = {data.name: data.by_element() for data in results.sets}
     sources = {data.name: data.by_source() for data in results.sets}
     for name, groups in (("elements", elements), ("sources", sources)):
         # A single group has the errors of the whole set.
-        if len({group for found in groups.values() for group in found}) > 1:
-            figures[name] = lambda groups=groups: draw_groups(groups)
+        members = {group for found in groups.values() for group in found}
+        draw = draw_periodic if name == "elements" and len(members) > MANY else draw_groups
+        if len(members) > 1:
+            figures[name] = partial(draw, groups)
     return figures
 
 
