@@ -225,6 +225,8 @@ def _read_history(folder: Path) -> History | None:
         rows = _read_table(path, 11, delimiter=",", skiprows=1)
         # A run at work may be between the two.
         table, rate = table[: len(rows)], rows[: len(table), 3]
+    sound = np.isfinite(table).all(1)
+    table, rate = table[sound], None if rate is None else rate[sound]
     if not len(table):
         return None
     names = [(name, kind.name) for name in SETS for kind in KINDS]

@@ -255,7 +255,8 @@ def test_only_what_there_is(tmp_path):
 
 
 def test_gpumd_counts_steps_anew_after_a_restart(tmp_path, figures):
-    rows = [f"{step} 1 0 0 {1 / k} 1 0 0 0 0\n" for k, step in enumerate((100, 200, 100, 200), 1)]
+    rows = ["50 nan 0 0 nan 1 0 0 0 0\n"]  # left out
+    rows += [f"{step} 1 0 0 {1 / k} 1 0 0 0 0\n" for k, step in enumerate((100, 200, 100, 200), 1)]
     (tmp_path / "loss.out").write_text("# columns of GPUMD\n" + "".join(rows))
     assert [path.name for path in plot.plot_run(tmp_path)] == ["curves.png"]
     energy = figures[0].axes[1].lines[0]

@@ -99,7 +99,7 @@ def test_tables_settings_and_versions(finished, page):
     errors = {name: numbers[:, :3] - numbers[:, 3:] for name, numbers in errors.items()}
     rows = cells(page)
     assert [row[0] for row in rows] == [
-        "train", "test", "(no config_type)", "&lt;/script&gt;", "a", "Ge", "Si"
+        "train", "test", "(no config_type)", "&lt;/script&gt;", "a", "Si", "Ge"
     ]  # fmt: skip
     for row, error in zip(rows, errors.values()):
         assert row[4] == f"{1e3 * np.sqrt(np.mean(error**2)):.2f}"

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import write_atomically
 from ..results import SETS, Results, read_compared, read_results
 from ..train.folder import OutputFolder
 
@@ -86,8 +87,6 @@ def _figures(results: Results) -> dict:
 
 def _write(folder: Path, images: dict[str, bytes]) -> list[Path]:
     """Write images into a folder, those that are there already apart."""
-    from ..files import write_atomically
-
     with OutputFolder(folder) as out:
         out.check(images)
         for name, content in images.items():

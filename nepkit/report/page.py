@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from ..results import KINDS, Results, Scores
+from ..units import ATOMIC_NUMBERS
 from .content import content
 
 # What a report is known by, in its first lines.
@@ -82,7 +84,8 @@ def _errors(results: Results) -> str:
         ("source", [data.by_source() for data in results.sets]),
         ("element", [data.by_element() for data in results.sets]),
     ):
-        members = sorted({name for found in groups for name in found})
+        members = {name for found in groups for name in found}
+        members = sorted(members, key=ATOMIC_NUMBERS.get if title == "element" else None)
         if not members:
             continue
         rows = {
@@ -131,5 +134,5 @@ def _cell(scores: Scores | None, measure: str) -> str:
     if scores is None:
         return "–"
     if measure == "R²":
-        return f"{scores.r2:.5f}"
+        return "–" if math.isnan(scores.r2) else f"{scores.r2:.5f}"
     return f"{1e3 * (scores.rmse if measure == 'RMSE' else scores.mae):.2f}"
