@@ -191,9 +191,14 @@ def test_without_the_data_and_without_predictions(run, tmp_path):
 def test_missing_labels(tmp_path):
     frames = random_frames(4, virial=None)
     frames[1:2] = random_frames(1, 9, forces=None, virial=None)
+    frames[2:3] = random_frames(1, 30, virial=None, energy=900.0, extra="energy_weight=0")
     folder = make_run(tmp_path / "run", frames)
-    nepkit.train_nep(folder, device="cpu")
-    dots = embedded(write_report(folder))["sets"]["train"]["dots"]
+    errors = nepkit.train_nep(folder, device="cpu")["train"]
+    path = write_report(folder)
+    # An energy that the training ignores is no error.
+    assert cells(path)[0][1] == f"{1e3 * errors.energy:.2f}"
+    dots = embedded(path)["sets"]["train"]["dots"]
+    assert dots["energy"]["frame"] == [0, 1, 3]
     assert set(dots) == {"energy", "force"}
     assert sorted(set(dots["force"]["frame"])) == [0, 2, 3]
 
@@ -312,6 +317,7 @@ def test_a_list_is_saved_where_frames_are_not_embedded(run, monkeypatch, tmp_pat
     monkeypatch.setattr(content, "MOST_TEXT", 0)
     page = write_report(run)
     with Page(page, tmp_path) as browser:
+        assert browser.value("document.getElementById('save').textContent").endswith("CSV")
         browser.value("select(data.kinds[0], dotsOf(data.kinds[0])); save()")
         lines = arrived(tmp_path / "selected.csv").read_text().splitlines()
         assert lines[:2] == ["set,frame,source", 'test,0,"</script>"'] and len(lines) == 13

@@ -42,13 +42,17 @@ def test_words_beside_the_bar():
     assert progress(1.0, "train", Errors(None, None, 0.1)) == "loss 1"
 
 
-def scalars(folder) -> dict[str, dict[int, float]]:
-    """What TensorBoard shows of a run."""
+def scalars(folder) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows of a run: steps and values."""
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     found = events.EventAccumulator(str(folder / "tensorboard"))
     found.Reload()
     tags = found.Tags()["scalars"]
-    return {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in tags}
+    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in tags}
+
+
+def steps(folder) -> list[int]:
+    return [step for step, _ in scalars(folder)["loss"]]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -57,17 +61,17 @@ def test_tensorboard_has_the_reports(tmp_path):
     folder = make_run(tmp_path / "run", test=random_frames(2, first_seed=40))
     assert main(["train", str(folder), "--device", "cpu", "--tensorboard"]) == 0
     found, rows = scalars(folder), np.loadtxt(folder / "loss.out")
-    assert list(found["loss"]) == [3, 6]
-    assert list(found["loss"].values()) == pytest.approx(rows[:, 1].tolist(), rel=1e-5)
+    assert steps(folder) == [3, 6]
+    assert [value for _, value in found["loss"]] == pytest.approx(rows[:, 1].tolist(), rel=1e-5)
     names = ["energy_meV_per_atom", "force_meV_per_A", "virial_meV_per_atom"]
     tags = [f"{name}/{data}" for data in ("train", "test") for name in names]
     assert set(found) == {"loss", "learning_rate", *tags}
     for tag, column in zip(tags, rows.T[4:]):
-        assert list(found[tag].values()) == pytest.approx((1e3 * column).tolist(), rel=1e-5)
+        values = [value for _, value in found[tag]]
+        assert values == pytest.approx((1e3 * column).tolist(), rel=1e-5)
     # A new run begins a new record; the old one goes with the old run.
     train_nep(folder, device="cpu", tensorboard=True, restart=True, generation=3)
-    assert list(scalars(folder)["loss"]) == [3]
-    assert list(scalars(folder / "previous-1")["loss"]) == [3, 6]
+    assert steps(folder) == [3] and steps(folder / "previous-1") == [3, 6]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -77,16 +81,16 @@ def test_tensorboard_of_a_run_that_goes_on(tmp_path, monkeypatch):
     real = loop.Run.save
 
     def stop(run):
-        real(run)
-        if run.done == 3:
+        if run.done == 6:  # reported, but in no checkpoint
             raise Interrupted
+        real(run)
 
     monkeypatch.setattr(loop.Run, "save", stop)
     with pytest.raises(Interrupted):
         train_nep(folder, device="cpu", tensorboard=True)
     monkeypatch.undo()
     train_nep(folder, device="cpu", tensorboard=True)
-    assert list(scalars(folder)["loss"]) == [3, 6]
+    assert steps(folder) == [3, 6]
 
 
 def test_without_tensorboard(tmp_path, monkeypatch, capsys):
