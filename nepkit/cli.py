@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import traceback
 from typing import NoReturn
 
 from . import __version__
+from .cli_look import add_plot_and_report
 from .errors import UserError
 
 TRAIN_EXAMPLES = """\
@@ -28,7 +30,7 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
 # Arguments of train_nep that are no keywords of nep.in.
-OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
+OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile", "tensorboard")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,6 +74,7 @@ class _Parser(argparse.ArgumentParser):
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
     options, others = parser.parse_known_args(arguments)
+    options.words = arguments
     # argparse takes key=value only where it follows RUN_DIR at once.
     if others and (
         any(word.startswith("-") for word in others) or not hasattr(options, "keywords")
@@ -105,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
         help="analytic, or autograd: slow, a check (default: analytic)",
     )  # fmt: skip
     add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
+    add("--tensorboard", action="store_true", help="also write the folder tensorboard")
+    add_plot_and_report(commands, _command)
     predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
     predict.set_defaults(call=_predict)
     add = predict.add_argument
@@ -146,15 +151,22 @@ def _train(options: argparse.Namespace):
             train_nep(
                 options.run_dir, out=options.out, device=options.device,
                 precision=options.precision, force_mode=options.force_mode,
-                restart=options.restart, profile=options.profile, **keywords,
+                restart=options.restart, profile=options.profile,
+                tensorboard=options.tensorboard, **keywords,
             )  # fmt: skip
         except Interrupted:
-            without = " without --restart" if options.restart else ""
-            message = f"interrupted; the same command{without} goes on from here"
+            message = f"interrupted; to go on from here: {_going_on(options.words)}"
             raise KeyboardInterrupt(message) from None
         plot = plot_parity(options.out or options.run_dir)
     if plot:
         print(f"parity plot: {plot}")
+
+
+def _going_on(words: list[str]) -> str:
+    """The command that goes on with the run that ``words`` began."""
+    # argparse takes --restart in shorter forms too.
+    kept = [word for word in words if len(word) < 3 or not "--restart".startswith(word)]
+    return shlex.join(["nepkit", *kept])
 
 
 def _keywords(options: argparse.Namespace) -> dict[str, str]:

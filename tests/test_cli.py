@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -44,7 +45,7 @@ def test_train_and_predict(folder, tmp_path, capsys):
     assert (tmp_path / "p" / "descriptor.out").exists()
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["predict"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["predict"], ["plot"], ["report"]])
 def test_help_fits_a_screen(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
@@ -90,6 +91,12 @@ MISTAKES = {
     "predict RUN/nep.in RUN/train.xyz": "--out",
     "predict RUN/nep.in RUN/train.xyz --out RUN/o": "nep.in, line 1",
     "predict RUN/none RUN/train.xyz --out RUN/o": "none: cannot be read",
+    "plot": "required: RUN_DIR",
+    "plot RUN --format gif": "gif",
+    "plot RUN": "no loss.out and no energy_train.out; give the folder that a run wrote to",
+    "report": "required: RUN_DIR",
+    "report RUN/none": "none: no such folder; give the one that a run wrote to",
+    "train RUN tensorboard=1": "not a keyword of nep.in",
     "predict a b c --out RUN/o": "c: unknown; see nepkit predict -h",
 }
 
@@ -153,7 +160,8 @@ def test_interrupted_ends_with_code_3(folder, monkeypatch, capsys, number, place
     monkeypatch.setattr(where, name, interrupted)
     assert train(folder) == 3
     told = capsys.readouterr().err
-    assert ("goes on" if place == "training" else "command again") in told and told.count("\n") == 1
+    again = f"to go on from here: nepkit train {folder} --device cpu"
+    assert (again if place == "training" else "command again") in told and told.count("\n") == 1
     assert signal.getsignal(number) is before
     assert (folder / "checkpoint.pt").exists() == (place == "training")
     monkeypatch.undo()
@@ -166,8 +174,14 @@ def test_interrupted_with_restart_says_which_command_goes_on(folder, monkeypatch
     monkeypatch.setattr(
         loop, "learning_rate", lambda *a: os.kill(os.getpid(), signal.SIGINT) or real(*a)
     )
-    assert train(folder, "--restart") == 3
-    assert "the same command without --restart goes on" in capsys.readouterr().err
+    words = ["--restart", "--out", str(folder / "a run"), "generation=7"]
+    assert train(folder, *words) == 3
+    told = capsys.readouterr().err.strip()
+    assert "--restart" not in told
+    monkeypatch.undo()
+    again = shlex.split(told.split("to go on from here: nepkit ")[1])
+    assert cli.main(again) == 0
+    assert "going on from step 1 of 7" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("module", ["nepkit.train", "nepkit.predict"])
@@ -212,5 +226,13 @@ def test_second_run_in_a_folder_and_bars_on_a_terminal(folder):
         first.wait()
         os.close(ours)
     text = shown.decode()
-    assert "/1000000" in text and "steps/s" in text
-    assert "the same command goes on from here" in text
+    # Steps, time so far and to go, loss, errors on what the model is judged by.
+    bars = [row for row in re.split(r"[\r\n]+", text) if "steps/s" in row]
+    full = (
+        r" *\d+%\|.*\| \d+/1000000 \[\d\d:\d\d<(\d+:)?\d+:\d\d, +[\d.]+ ?steps/s, "
+        r"loss [\d.e-]+, test [\d.]+ meV/atom [\d.]+ meV/Å\]"
+    )
+    assert any(re.search(full, row) for row in bars), bars[-1]
+    assert max(len(re.sub(r"\x1b\[\w", "", row).rstrip()) for row in bars) <= 100
+    told = " ".join(["nepkit", "train", *command[3:], "generation=1000000", "output_interval=50"])
+    assert f"to go on from here: {told}" in " ".join(text.split())

@@ -12,9 +12,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "nepkit").rglob("*.py"))
 # A module imports from its own layer and those below.
 LAYERS = [
-    ["cli"],
+    ["cli", "cli_look"],
     ["calculator", "predict"],
-    ["plot", "profile"],
+    ["plot", "profile", "report"],
+    ["results"],
     ["train"],
     ["model"],
     ["ops"],

@@ -41,7 +41,7 @@ def test_python_runs(code, folder, capsys):
 def test_commands_run(folder):
     lines = [line for block in blocks("bash") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("nepkit ")]
-    assert {command[0] for command in commands} == {"train", "predict"}
+    assert {command[0] for command in commands} == {"train", "predict", "plot", "report"}
     for command in commands:
         assert main(command) == 0
     assert (folder / "predictions" / "force_test.out").exists()

@@ -127,25 +127,6 @@ def test_best_model_is_kept(tmp_path):
     )
 
 
-def test_calorine_reads_the_results(tmp_path):
-    # calorine is a witness, not a dependency.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        calorine = pytest.importorskip("calorine.nep")
-    folder = make_run(tmp_path / "run", test=random_frames(2, first_seed=40))
-    train(folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loss = calorine.read_loss(str(folder / "loss.out"))
-        members, test = calorine.read_structures(str(folder))
-        model = calorine.read_model(str(folder / "nep.txt"))
-    assert loss.index.tolist() == [3, 6] and "RMSE_F_test" in loss
-    assert len(members) == 5 and len(test) == 2
-    energy = table(folder / "energy_train.out")
-    assert [m.info["energy_predicted"] for m in members] == pytest.approx(energy[:, 0].tolist())
-    assert list(model.types) == ["Si", "Ge"] and model.n_neuron == 4
-
-
 def test_restart_file_of_gpumd(tmp_path):
     folder = make_run(tmp_path / "run")
     train(folder)

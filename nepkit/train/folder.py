@@ -16,6 +16,8 @@ from ..files import write_atomically
 
 MANIFEST = "nepkit_run.json"
 LOCK = "nepkit.lock"
+# A folder in which TensorBoard's own code writes.
+TENSORBOARD = "tensorboard"
 # What write_atomically leaves when its process is killed.
 _LEFTOVER = re.compile(r"(.+)\.[0-9a-f]{8}\.tmp")
 
@@ -28,10 +30,13 @@ class OutputFolder:
     The manifest names our files with their SHA-256. It is written when the folder is left; while a
     run writes a file, and ever after if that run is killed, its digest is null and whatever bears
     its name is ours. Otherwise a file that differs from its digest is somebody else's.
+
+    ``about``: what the manifest tells of the run besides, kept by whoever writes it next.
     """
 
     def __init__(self, path: Path):
         self.path = path
+        self.about: dict = {}
         self._claimed: set[str] = set()  # to be sealed when the folder is left
 
     def __enter__(self):
@@ -48,7 +53,7 @@ class OutputFolder:
                     f"{self.path}: another run is at work here; "
                     "wait for it or give another folder with --out"
                 )
-            self._digests = self._read_manifest()
+            self._digests, self.about = read_manifest(self.path)
         except UserError:
             self._lock.close()
             raise
@@ -114,26 +119,17 @@ class OutputFolder:
         names.sort(key=lambda name: name == last)
         try:
             target.mkdir()
-            for name in [*names, MANIFEST]:
+            boards = [TENSORBOARD] * (self.path / TENSORBOARD).is_dir()
+            for name in [*boards, *names, MANIFEST]:
                 os.replace(self.path / name, target / name)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror}") from error
-        self._digests = {}
+        self._digests, self.about = {}, {}
         return target
 
-    def _read_manifest(self) -> dict[str, str | None]:
-        path = self.path / MANIFEST
-        if not path.exists():
-            return {}
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))["files"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path}: damaged; move it away or give another folder with --out"
-            ) from error
-
     def _write_manifest(self):
-        text = json.dumps({"files": dict(sorted(self._digests.items()))}, indent=1) + "\n"
+        content = {**self.about, "files": dict(sorted(self._digests.items()))}
+        text = json.dumps(content, indent=1) + "\n"
         path = self.path / MANIFEST
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomically(path, text)
@@ -149,6 +145,20 @@ class OutputFolder:
             else:
                 self._digests.pop(name, None)
         self._write_manifest()
+
+
+def read_manifest(folder: Path) -> tuple[dict[str, str | None], dict]:
+    """The digests of nepkit's files in ``folder``, and what else its manifest tells."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return {}, {}
+    try:
+        content = dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(content.pop("files")), content
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: damaged; move it away or give another folder with --out"
+        ) from error
 
 
 def digest(path: Path) -> str:

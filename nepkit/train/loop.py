@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..config import NepConfig, Stage
+from ..config import NepConfig
 from ..data.prepared import Prepared
 from ..data.sampler import Sampler
 from ..errors import UserError
@@ -26,10 +26,11 @@ from .log import RunLog, Table
 from .loss import regularisation
 from .outputs import Errors, Targets, errors, mean_energy_error, save_potential
 from .profiling import NAME, Recording
-from .report import ReportTable, milli
+from .report import ReportTable, formula, numbers_of, progress
 from .schedule import learning_rate
 from .signals import Interrupted, StopRequest
 from .step import Step
+from .tensorboard import Scalars
 
 # A run ends when so many steps in a row gave no finite gradient.
 UNUSABLE_STEPS = 10
@@ -64,6 +65,7 @@ class Run:
     log: RunLog
     force_mode: str = "analytic"
     profile: int = 0  # steps to take under the profiler
+    tensorboard: bool = False  # whether to write the reports for TensorBoard too
     done: int = 0  # steps over all stages
     finished: dict = field(default_factory=dict)  # errors of a run that has written its results
     best: float = float("inf")
@@ -110,7 +112,8 @@ class Run:
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
         saved = time.monotonic()
         recording = Recording(self.profile, self.step, self.folder.path / NAME, self.log)
-        with bar, StopRequest() as stop, recording:
+        self.scalars = Scalars(self.tensorboard, self.folder.path, self.done)
+        with bar, StopRequest() as stop, recording, self.scalars:
             while self.done < self.total:
                 recording.begin_step()
                 number, local = self.stage_of(self.done)
@@ -183,7 +186,7 @@ class Run:
         l1, l2 = (float(term) for term in regularisation(self.step.average, stage)[:2])
         total = l1 + l2 + formula(found["train"], stage)
         test = found.get("test", Errors(None, None, None))
-        numbers = [*_numbers(found["train"]), *_numbers(test)]
+        numbers = [*numbers_of(found["train"]), *numbers_of(test)]
         self.loss_out.add(
             " ".join([f"{self.done}", *(f"{x:.10g}" for x in (total, l1, l2, *numbers))])
         )
@@ -197,7 +200,8 @@ class Run:
             write_nep_txt(self.folder.path / "nep_best.txt", file)
         if self.table.shown(self.done):
             self.log(self.table.row(self.done, total, found, self.seconds()))
-        return f"forces {milli(judged.force)} meV/Å"
+        self.scalars.add(self.done, total, rate, found)
+        return progress(total, self.sets[-1].name, judged)
 
     def seconds(self) -> float:
         """Wall time of this run so far, earlier processes included."""
@@ -237,14 +241,3 @@ class Run:
         self.step.load_state(state["step"])
         self.loss_out.cut(state["loss_out"])
         self.history.cut(state["history"])
-
-
-def formula(found: Errors, stage: Stage) -> float:
-    """The loss without regularisation, of the errors of a whole set."""
-    power = 1 if stage.loss_form == "rmse" else 2
-    pairs = zip((stage.lambda_e, stage.lambda_f, stage.lambda_v), _numbers(found))
-    return sum(factor * error**power for factor, error in pairs)
-
-
-def _numbers(found: Errors) -> tuple[float, float, float]:
-    return tuple(value or 0.0 for value in (found.energy, found.force, found.virial))

@@ -1,9 +1,10 @@
-"""The table of a run's reports, for people."""
+"""A run's reports for people: a table, and words beside the bar; and their score."""
 
 from __future__ import annotations
 
 import math
 
+from ..config import Stage
 from .outputs import Errors
 
 # Rows that a run prints at most, about; loss.out and history.csv have all reports.
@@ -37,6 +38,35 @@ class ReportTable:
         return f"{done:8d}{loss:11.4g}{blocks} |{seconds:8.0f}"
 
 
+def progress(loss: float, name: str, judged: Errors) -> str:
+    """What stands beside the bar: the loss, and errors on the data set that the model is judged by."""
+    pairs = ((judged.energy, "meV/atom"), (judged.force, "meV/Å"))
+    told = [f"{three_digits(1e3 * error)} {unit}" for error, unit in pairs if error is not None]
+    return f"loss {loss:.3g}" + (f", {name} {' '.join(told)}" if told else "")
+
+
+def three_digits(value: float) -> str:
+    """Without an exponent as far as it is readable."""
+    if 1000 <= abs(value) < 1e6:
+        return f"{value:.0f}"
+    return f"{value:#.3g}".removesuffix(".")
+
+
 def milli(value: float | None) -> str:
-    """A thousandfold with two digits; a dash where there is nothing."""
-    return "-" if value is None else f"{1e3 * value:.2f}"
+    """A thousandfold with two digits, at most eight characters; a dash where there is nothing."""
+    if value is None:
+        return "-"
+    text = f"{1e3 * value:.2f}"
+    return text if len(text) <= 8 else f"{1e3 * value:.1e}"
+
+
+def formula(found: Errors, stage: Stage) -> float:
+    """The loss without regularisation, of the errors of a whole set."""
+    power = 1 if stage.loss_form == "rmse" else 2
+    pairs = zip((stage.lambda_e, stage.lambda_f, stage.lambda_v), numbers_of(found))
+    return sum(factor * error**power for factor, error in pairs)
+
+
+def numbers_of(found: Errors) -> tuple[float, float, float]:
+    """Energy, force and virial, 0 where there is none."""
+    return tuple(value or 0.0 for value in (found.energy, found.force, found.virial))

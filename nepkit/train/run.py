@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+import torch
+
+from .. import __version__ as version
 from ..config import NepConfig, read_nep_in, to_nep_in
 from ..errors import UserError
 from ..files import write_atomically
@@ -24,6 +29,7 @@ from .profiling import check_profile
 from .schedule import resolve
 from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
+from .tensorboard import check_tensorboard
 
 
 def train_nep(
@@ -36,6 +42,7 @@ def train_nep(
     seed: int | None = None,
     restart: bool = False,
     profile: int | None = None,
+    tensorboard: bool = False,
     **nep_in,
 ) -> dict[str, Errors]:
     """Train a NEP4 potential on a GPUMD run directory.
@@ -51,6 +58,7 @@ def train_nep(
     ``force_mode``: analytic, or autograd, slower, to check it. ``seed``: of the initial parameters
     and the order of the data (default: that of nep.in, else 0). ``profile``: so many steps are
     taken under torch's profiler, their trace goes to profile.json and a table to the log.
+    ``tensorboard``: the reports are also written to the folder tensorboard, for TensorBoard.
 
     Returns the errors of the saved model by data set, ``{"train": ..., "test": ...}``, in eV/atom,
     eV/Å and eV/atom.
@@ -66,7 +74,7 @@ def train_nep(
     config = read_nep_in(run_dir / "nep.in", overrides)
     setup = Setup(
         run_dir, choose_device(device), precision_type(precision), check_force_mode(force_mode),
-        check_profile(profile),
+        check_profile(profile), check_tensorboard(tensorboard),
     )  # fmt: skip
     with OutputFolder(Path(out) if out is not None else run_dir) as folder:
         if config.prediction:
@@ -110,6 +118,7 @@ def _train(
             )
             log(error_table(found))
             return found
+    folder.about = _about(files, folder)
     folder.claim(_names(setup, folder, config, list(files)))
     log.keep_in(folder.path / "nepkit.log")
     _write_inputs(setup, folder, config, log, changed=state is not None)
@@ -121,6 +130,18 @@ def _train(
         log(f"interrupted after step {run.done} of {run.total}; the checkpoint is written")
         raise
     return _finish(run)
+
+
+def _about(files: dict[str, Path], folder: OutputFolder) -> dict:
+    """Where the data lie, seen from the output folder, and which versions are at work."""
+    return {
+        "data": {name: os.path.relpath(path, folder.path) for name, path in files.items()},
+        "versions": {
+            "nepkit": version, "python": platform.python_version(), "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "system": platform.platform(),
+    }  # fmt: skip
 
 
 def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str]) -> list[str]:

@@ -41,6 +41,7 @@ class Setup:
     dtype: torch.dtype
     force_mode: str
     profile: int = 0  # steps to take under the profiler
+    tensorboard: bool = False  # whether to write the reports for TensorBoard too
 
 
 def data_file(run_dir: Path, name: str) -> Path:
@@ -134,7 +135,10 @@ def new_run(
         model.file_q_scaler.copy_(q_scaler)
     _tell_energies(settings.elements, element_energy, log)
     sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
-    return Run(folder, config, model, sets, largest, identity, log, setup.force_mode, setup.profile)
+    return Run(
+        folder, config, model, sets, largest, identity, log, setup.force_mode, setup.profile,
+        setup.tensorboard,
+    )  # fmt: skip
 
 
 def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
