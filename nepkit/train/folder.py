@@ -30,8 +30,9 @@ class OutputFolder:
     its name is ours. Otherwise a file that differs from its digest is somebody else's.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, manifest: str = MANIFEST, option: str = "--out"):
+        """``option``: of the command, which names another folder."""
+        self.path, self.manifest, self.option = path, manifest, option
         self._claimed: set[str] = set()  # to be sealed when the folder is left
 
     def __enter__(self):
@@ -40,13 +41,13 @@ class OutputFolder:
             self._lock = open(self.path / LOCK, "a+b")
         except OSError as error:
             raise UserError(
-                f"{self.path}: cannot be written to ({error.strerror}); give a folder with --out"
+                f"{self.path}: cannot be written to ({error.strerror}); give a folder with {self.option}"
             ) from error
         try:
             if not _try_lock(self._lock):
                 raise UserError(
                     f"{self.path}: another run is at work here; "
-                    "wait for it or give another folder with --out"
+                    f"wait for it or give another folder with {self.option}"
                 )
             self._digests = self._read_manifest()
         except UserError:
@@ -74,7 +75,7 @@ class OutputFolder:
                 continue
             raise UserError(
                 f"{path}: {fault} and would be overwritten;\n"
-                "move it away, or write the results to another folder with --out"
+                f"move it away, or write the results to another folder with {self.option}"
             )
 
     def claim(self, names: Iterable[str]):
@@ -86,7 +87,7 @@ class OutputFolder:
         self._digests |= dict.fromkeys(new)
         self._claimed |= new
         self._write_manifest()
-        ours = new | {MANIFEST}
+        ours = new | {self.manifest}
         for path in list(self.path.iterdir()):
             match = _LEFTOVER.fullmatch(path.name)
             if match and match[1] in ours:
@@ -114,7 +115,7 @@ class OutputFolder:
         names.sort(key=lambda name: name == last)
         try:
             target.mkdir()
-            for name in [*names, MANIFEST]:
+            for name in [*names, self.manifest]:
                 os.replace(self.path / name, target / name)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror}") from error
@@ -122,19 +123,19 @@ class OutputFolder:
         return target
 
     def _read_manifest(self) -> dict[str, str | None]:
-        path = self.path / MANIFEST
+        path = self.path / self.manifest
         if not path.exists():
             return {}
         try:
             return dict(json.loads(path.read_text(encoding="utf-8"))["files"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{path}: damaged; move it away or give another folder with --out"
+                f"{path}: damaged; move it away or give another folder with {self.option}"
             ) from error
 
     def _write_manifest(self):
         text = json.dumps({"files": dict(sorted(self._digests.items()))}, indent=1) + "\n"
-        path = self.path / MANIFEST
+        path = self.path / self.manifest
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomically(path, text)
 
