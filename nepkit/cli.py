@@ -27,6 +27,15 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
+CHECK_EXAMPLES = """\
+Findings are no errors: the exit code is 0, or 2 where a file cannot be read. Serious ones spoil a
+training or are refused by it, suspicious ones deserve a look, notes are allowed.
+
+examples:
+  nepkit check PbTe                   train.xyz, test.xyz, with the cutoffs of nep.in
+  nepkit check data.xyz --all         one file, cutoffs 8 and 4 Å, every finding
+  nepkit check data.xyz --write clean.xyz
+"""
 # Arguments of train_nep that are no keywords of nep.in.
 OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
 
@@ -114,7 +123,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--descriptors", action="store_true", help="also write descriptor.out")
     for command in (train, predict):
         _add_computing(command)
+    _add_check(commands)
     return parser
+
+
+def _add_check(commands):
+    check = _command(commands, "check", "look for mistakes in a data set", CHECK_EXAMPLES)
+    check.set_defaults(call=_check)
+    add = check.add_argument
+    add("path", metavar="RUN_DIR or FILE.xyz", help="folder with nep.in and train.xyz, or a file")
+    add("--all", action="store_true", help="show every finding, not a few of each kind")
+    add("--max-force", metavar="F", help="eV/Å, larger is serious (default: from the data)")
+    add(
+        "--write", metavar="FILE.xyz",
+        help="copy the training frames that have no serious finding, their text as it is",
+    )  # fmt: skip
 
 
 def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
@@ -186,6 +209,28 @@ def _predict(options: argparse.Namespace):
             precision=options.precision, descriptors=options.descriptors,
         )  # fmt: skip
     print(error_table({os.path.basename(options.data): predicted.errors}))
+
+
+def _check(options: argparse.Namespace):
+    from .doctor import check_data, write_clean
+    from .train.signals import RaiseKeyboardInterrupt
+
+    limit = None if options.max_force is None else _positive("--max-force", options.max_force)
+    with RaiseKeyboardInterrupt():
+        checked = check_data(options.path, max_force=limit)
+        print(checked.text(options.all))
+        if options.write:
+            print(f"written: {write_clean(checked, options.write)}")
+
+
+def _positive(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UserError(f"{name} {text}: give a number above 0")
+    return value
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ FILES = sorted((ROOT / "nepkit").rglob("*.py"))
 # A module imports from its own layer and those below.
 LAYERS = [
     ["cli"],
-    ["calculator", "predict"],
+    ["calculator", "predict", "doctor", "info", "bench"],
     ["plot", "profile"],
     ["train"],
     ["model"],
