@@ -14,6 +14,16 @@ from typing import NoReturn
 from . import __version__
 from .errors import UserError
 
+EXAMPLES = """\
+exit codes: 0 done, 1 internal error, 2 mistake in the input, 3 interrupted
+NEPKIT_DEBUG=1 in the environment shows where in the program a mistake was met.
+
+examples:
+  nepkit check PbTe                     look at nep.in, train.xyz and test.xyz
+  nepkit train PbTe                     train there: PbTe/nep.txt
+  nepkit predict PbTe/nep.txt test.xyz --out predictions
+  nepkit train -h                       more of a command
+"""
 TRAIN_EXAMPLES = """\
 The same command goes on with a run that was interrupted.
 
@@ -28,12 +38,12 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """
 CHECK_EXAMPLES = """\
-Findings are no errors: the exit code is 0, or 2 where a file cannot be read. Serious ones spoil a
-training or are refused by it, suspicious ones deserve a look, notes are allowed.
+Serious findings spoil a training or are refused by it, suspicious ones deserve
+a look, notes are allowed. The exit code is 0, or 2 for an unreadable file.
 
 examples:
-  nepkit check PbTe                   train.xyz, test.xyz, with the cutoffs of nep.in
-  nepkit check data.xyz --all         one file, cutoffs 8 and 4 Å, every finding
+  nepkit check PbTe             train.xyz and test.xyz, with nep.in's cutoffs
+  nepkit check data.xyz --all   one file, cutoffs 8 and 4 Å, every finding
   nepkit check data.xyz --write clean.xyz
 """
 # Arguments of train_nep that are no keywords of nep.in.
@@ -95,7 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="nepkit",
         description="Train NEP4 interatomic potentials and evaluate them.",
-        epilog="exit codes: 0 done, 1 internal error, 2 mistake in the input, 3 interrupted",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"nepkit {__version__}")
     commands = parser.add_subparsers(

@@ -44,14 +44,23 @@ def test_train_and_predict(folder, tmp_path, capsys):
     assert (tmp_path / "p" / "descriptor.out").exists()
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["predict"]])
-def test_help_fits_a_screen(command, capsys, monkeypatch):
+def commands() -> list[str]:
+    """Every command there is."""
+    (choices,) = [action.choices for action in cli._parser()._actions if action.dest == "command"]
+    return list(choices)
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in commands())])
+def test_help_fits_a_screen_and_ends_with_examples(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         cli.main([*command, "-h"])
     assert caught.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    assert len(lines) <= 30 and max(map(len, lines)) <= 80
+    examples = lines[lines.index("examples:") + 1 :]
+    name = "nepkit " + "".join(command)
+    assert examples and all(line.startswith(f"  {name}") for line in examples)
 
 
 def test_version_without_loading_torch():
