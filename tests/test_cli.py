@@ -170,6 +170,22 @@ def test_interrupted_ends_with_code_3(folder, monkeypatch, capsys, number, place
     assert place == "reading" or "going on from step 1 of 6" in capsys.readouterr().out
 
 
+def test_interrupted_where_nobody_hears_it(folder, monkeypatch, capsys):
+    """A compiler's callback swallows the interrupt, and the compiler then fails."""
+
+    def compiler(*_):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            pass
+        raise RuntimeError("no compiled object yet")
+
+    monkeypatch.setattr(run, "new_run", compiler)
+    assert train(folder) == 3
+    assert capsys.readouterr().err.startswith("nepkit: interrupted; give the same command again")
+
+
 def test_interrupted_with_restart_says_which_command_goes_on(folder, monkeypatch, capsys):
     real = loop.learning_rate
     monkeypatch.setattr(
