@@ -13,39 +13,8 @@ from typing import NoReturn
 
 from . import __version__
 from .errors import UserError
+from .help_pages import ENDINGS
 
-EXAMPLES = """\
-exit codes: 0 done, 1 internal error, 2 mistake in the input, 3 interrupted
-NEPKIT_DEBUG=1 in the environment shows where in the program a mistake was met.
-
-examples:
-  nepkit check PbTe                     look at nep.in, train.xyz and test.xyz
-  nepkit train PbTe                     train there: PbTe/nep.txt
-  nepkit predict PbTe/nep.txt test.xyz --out predictions
-  nepkit train -h                       more of a command
-"""
-TRAIN_EXAMPLES = """\
-The same command goes on with a run that was interrupted.
-
-examples:
-  nepkit train PbTe                   train in PbTe/
-  nepkit train PbTe --out run1 generation=5000 "learning_rate=5e-3 1e-5"
-  nepkit train PbTe --restart         move the old run to PbTe/previous-1
-"""
-PREDICT_EXAMPLES = """\
-examples:
-  nepkit predict nep.txt test.xyz --out predictions
-  nepkit predict nep.txt test.xyz --out predictions --precision float64
-"""
-CHECK_EXAMPLES = """\
-Serious findings spoil a training or are refused by it, suspicious ones deserve
-a look, notes are allowed. The exit code is 0, or 2 for an unreadable file.
-
-examples:
-  nepkit check PbTe             train.xyz and test.xyz, with nep.in's cutoffs
-  nepkit check data.xyz --all   one file, cutoffs 8 and 4 Å, every finding
-  nepkit check data.xyz --write clean.xyz
-"""
 # Arguments of train_nep that are no keywords of nep.in.
 OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
 
@@ -105,14 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="nepkit",
         description="Train NEP4 interatomic potentials and evaluate them.",
-        epilog=EXAMPLES,
+        epilog=ENDINGS[""],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"nepkit {__version__}")
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command"
     )
-    train = _command(commands, "train", "train on a GPUMD run directory", TRAIN_EXAMPLES)
+    train = _command(commands, "train", "train on a GPUMD run directory")
     train.set_defaults(call=_train)
     add = train.add_argument
     add("run_dir", metavar="RUN_DIR", help="folder with nep.in, train.xyz, perhaps test.xyz")
@@ -125,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         help="analytic, or autograd: slow, a check (default: analytic)",
     )  # fmt: skip
     add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
-    predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
+    predict = _command(commands, "predict", "evaluate a nep.txt on a file")
     predict.set_defaults(call=_predict)
     add = predict.add_argument
     add("model", metavar="MODEL", help="nep.txt")
@@ -135,11 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     for command in (train, predict):
         _add_computing(command)
     _add_check(commands)
+    _add_info(commands)
     return parser
 
 
 def _add_check(commands):
-    check = _command(commands, "check", "look for mistakes in a data set", CHECK_EXAMPLES)
+    check = _command(commands, "check", "look for mistakes in a data set")
     check.set_defaults(call=_check)
     add = check.add_argument
     add("path", metavar="RUN_DIR or FILE.xyz", help="folder with nep.in and train.xyz, or a file")
@@ -151,10 +121,16 @@ def _add_check(commands):
     )  # fmt: skip
 
 
-def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+def _add_info(commands):
+    info = _command(commands, "info", "say what a file or folder is")
+    info.set_defaults(call=_info)
+    info.add_argument("path", metavar="PATH", help="model, checkpoint, data or run directory")
+
+
+def _command(commands, name: str, summary: str) -> argparse.ArgumentParser:
     return commands.add_parser(
         name, help=summary, description=f"{summary.capitalize()}.".replace("gpumd", "GPUMD"),
-        epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=ENDINGS[name], formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
 
 
@@ -232,6 +208,12 @@ def _check(options: argparse.Namespace):
         print(checked.text(options.all))
         if options.write:
             print(f"written: {write_clean(checked, options.write)}")
+
+
+def _info(options: argparse.Namespace):
+    from .info import describe
+
+    print(describe(options.path))
 
 
 def _positive(name: str, text: str) -> float:

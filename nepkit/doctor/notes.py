@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..text import names
 from ..train.start import GPUMD_NEIGHBORS
 from ..units import ELEMENTS
 from .facts import Facts
@@ -12,8 +13,6 @@ from .rules import found_at
 
 # Frames below which an element is rare.
 FEW_FRAMES = 5
-# Names in a line.
-MOST_NAMED = 12
 
 
 def all_notes(facts: Facts, elements: tuple[str, ...], training: bool) -> list[Finding]:
@@ -63,12 +62,12 @@ def _rare(facts: Facts, elements: tuple[str, ...]) -> list[Finding]:
     absent = [symbol for symbol in elements if frames[ELEMENTS.index(symbol)] == 0]
     found = []
     if absent:
-        text = f"in the type line, but in no frame: {named(absent)}"
+        text = f"in the type line, but in no frame: {names(absent)}"
         found.append(Finding("rare", text, facts.path, size=1.0))
     rare = [k for k in np.argsort(frames) if 0 < frames[k] < FEW_FRAMES]
     if rare:
-        names = named([f"{ELEMENTS[k]} {frames[k]}" for k in rare])
-        text = f"in fewer than {FEW_FRAMES} frames: {names}"
+        rows = names([f"{ELEMENTS[k]} {frames[k]}" for k in rare])
+        text = f"in fewer than {FEW_FRAMES} frames: {rows}"
         found.append(Finding("rare", text, facts.path))
     return found
 
@@ -80,12 +79,6 @@ def _unseen(facts: Facts, elements: tuple[str, ...]) -> list[Finding]:
     unseen = np.argwhere(~facts.pair_seen[np.ix_(index, index)] & upper)
     if not len(unseen):
         return []
-    names = named([f"{present[a]}-{present[b]}" for a, b in unseen])
-    text = f"{len(unseen):,} of {upper.sum():,} pairs: {names}"
+    pairs = names([f"{present[a]}-{present[b]}" for a, b in unseen])
+    text = f"{len(unseen):,} of {upper.sum():,} pairs: {pairs}"
     return [Finding("unseen", f"{text}; the model knows nothing of them", facts.path)]
-
-
-def named(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more

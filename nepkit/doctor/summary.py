@@ -10,6 +10,7 @@ import torch
 from ..config import ModelSettings
 from ..data import check
 from ..ops.tables import bytes_of_tables
+from ..text import WIDTH, table
 from ..train.schedule import default_batch
 from ..units import ELEMENTS
 from .facts import Facts
@@ -17,7 +18,6 @@ from .findings import KINDS, NOTE, SERIOUS, SUSPICIOUS, Finding, by_harm
 from .groups import Compositions
 from .rules import energy_residuals, pressure
 
-WIDTH = 100
 # Findings of a kind that are shown without --all.
 SHOWN = 3
 # Compositions and sources that are shown.
@@ -31,7 +31,7 @@ PAIR_BYTES, ANGULAR_BYTES, ROW_BYTES = 48, 12, 16
 
 def summary(facts: Facts, settings: ModelSettings, training: bool) -> str:
     """What is in a file, some lines."""
-    lines = [f"{facts.path}: {len(facts):,} frames, {facts.n_atoms.sum():,} atoms"]
+    head = f"{facts.path}: {len(facts):,} frames, {facts.n_atoms.sum():,} atoms"
     known = {
         "energy": np.isfinite(facts.energy), "forces": np.isfinite(facts.rms_force),
         "virial": np.isfinite(facts.virial),
@@ -52,11 +52,7 @@ def summary(facts: Facts, settings: ModelSettings, training: bool) -> str:
     rows.append(("neighbours", f"at most {most[0]} radial and {most[1]} angular of an atom"))
     if training:
         rows.append(("estimate", _estimate(facts, settings)))
-    for name, text in rows:
-        lines += textwrap.wrap(
-            text, WIDTH, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14
-        )
-    return "\n".join(lines)
+    return table(head, rows)
 
 
 def _of(chosen: np.ndarray) -> str:
@@ -92,10 +88,10 @@ def _energies(facts: Facts) -> list[tuple[str, str]]:
         return []
     residual = energy_residuals(facts)
     usual = check.median_deviation(residual)
-    rows = [
-        ("energy", f"{_range(per_atom, '.3f')} eV/atom; usual distance from what the elements have "
-        f"elsewhere {usual:.3f} eV/atom"),
-    ]  # fmt: skip
+    text = (
+        f"{_range(per_atom, '.3f')} eV/atom; usual distance from what the elements have elsewhere "
+    )
+    rows = [("energy", f"{text}{usual:.3f} eV/atom")]
     groups = sorted(
         Compositions(facts.counts).of(np.isfinite(per_atom), 2), key=lambda g: -len(g[1])
     )

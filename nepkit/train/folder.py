@@ -152,6 +152,15 @@ class OutputFolder:
         self._write_manifest()
 
 
+def at_work(path: Path) -> bool:
+    """Whether a run is writing to a folder; changes nothing there."""
+    try:
+        with open(path / LOCK, "rb") as file:
+            return not _try_lock(file)
+    except OSError:
+        return False
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file; empty where there is none."""
     if not path.is_file():
