@@ -9,14 +9,12 @@ import argparse
 import os
 import sys
 import traceback
-from typing import NoReturn
 
-from . import __version__
 from .errors import UserError
-from .help_pages import ENDINGS
+from .parser import build_parser
 
 # Arguments of train_nep that are no keywords of nep.in.
-OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile")
+OPTIONS = ("run_dir", "out", "seconds", "device", "precision", "force_mode", "restart", "profile")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
-        options.call(options)
+        CALLS[options.command](options)
         if sys.stdout is not None:
             sys.stdout.flush()
         return 0
@@ -50,15 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} -h")
-
-
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = _parser()
+    parser = build_parser()
     options, others = parser.parse_known_args(arguments)
     # argparse takes key=value only where it follows RUN_DIR at once.
     if others and (
@@ -68,81 +59,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if others:
         options.keywords += others
     return options
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="nepkit",
-        description="Train NEP4 interatomic potentials and evaluate them.",
-        epilog=ENDINGS[""],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"nepkit {__version__}")
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, dest="command"
-    )
-    train = _command(commands, "train", "train on a GPUMD run directory")
-    train.set_defaults(call=_train)
-    add = train.add_argument
-    add("run_dir", metavar="RUN_DIR", help="folder with nep.in, train.xyz, perhaps test.xyz")
-    add("keywords", nargs="*", metavar="key=value", help="keywords of nep.in, replace its lines")
-    add("--out", metavar="DIR", help="folder for the results (default: RUN_DIR)")
-    add("--seed", metavar="N", help="of parameters and data order (default: nep.in, 0)")
-    add("--restart", action="store_true", help="move the old run to previous-N, start anew")
-    add(
-        "--force-mode", default="analytic", metavar="MODE", choices=("analytic", "autograd"),
-        help="analytic, or autograd: slow, a check (default: analytic)",
-    )  # fmt: skip
-    add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
-    predict = _command(commands, "predict", "evaluate a nep.txt on a file")
-    predict.set_defaults(call=_predict)
-    add = predict.add_argument
-    add("model", metavar="MODEL", help="nep.txt")
-    add("data", metavar="DATA.xyz", help="extended XYZ, also .xyz.gz and .xyz.xz")
-    add("--out", metavar="DIR", required=True, help="folder for the results")
-    add("--descriptors", action="store_true", help="also write descriptor.out")
-    for command in (train, predict):
-        _add_computing(command)
-    _add_check(commands)
-    _add_info(commands)
-    return parser
-
-
-def _add_check(commands):
-    check = _command(commands, "check", "look for mistakes in a data set")
-    check.set_defaults(call=_check)
-    add = check.add_argument
-    add("path", metavar="RUN_DIR or FILE.xyz", help="folder with nep.in and train.xyz, or a file")
-    add("--all", action="store_true", help="show every finding, not a few of each kind")
-    add("--max-force", metavar="F", help="eV/Å, larger is serious (default: from the data)")
-    add(
-        "--write", metavar="FILE.xyz",
-        help="copy the training frames that have no serious finding, their text as it is",
-    )  # fmt: skip
-
-
-def _add_info(commands):
-    info = _command(commands, "info", "say what a file or folder is")
-    info.set_defaults(call=_info)
-    info.add_argument("path", metavar="PATH", help="model, checkpoint, data or run directory")
-
-
-def _command(commands, name: str, summary: str) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name, help=summary, description=f"{summary.capitalize()}.".replace("gpumd", "GPUMD"),
-        epilog=ENDINGS[name], formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-
-
-def _add_computing(command: argparse.ArgumentParser):
-    command.add_argument(
-        "--device", default="auto", metavar="NAME",
-        help="auto, cpu, cuda (ROCm too), cuda:1 (default: auto)",
-    )  # fmt: skip
-    command.add_argument(
-        "--precision", default="float32", metavar="TYPE", choices=("float32", "float64"),
-        help="float32 or float64 (default: float32)",
-    )  # fmt: skip
 
 
 def _train(options: argparse.Namespace):
@@ -178,7 +94,7 @@ def _keywords(options: argparse.Namespace) -> dict[str, str]:
         if not equals or not key:
             raise UserError(f"{word}: give keywords of nep.in as key=value, as in generation=5000")
         if key in OPTIONS:
-            raise UserError(f"{word}: not a keyword of nep.in; see nepkit train -h")
+            raise UserError(f"{word}: not a keyword of nep.in; see nepkit {options.command} -h")
         if key in keywords:
             raise UserError(f"{key}: given twice on the command line")
         keywords[key] = value
@@ -216,6 +132,19 @@ def _info(options: argparse.Namespace):
     print(describe(options.path))
 
 
+def _bench(options: argparse.Namespace):
+    from .bench import bench
+    from .train.signals import RaiseKeyboardInterrupt
+
+    keywords, seconds = _keywords(options), _positive("--seconds", options.seconds)
+    with RaiseKeyboardInterrupt():
+        measured = bench(
+            options.run_dir, seconds=seconds, device=options.device, precision=options.precision,
+            **keywords,
+        )  # fmt: skip
+    print(measured.text(options.run_dir))
+
+
 def _positive(name: str, text: str) -> float:
     try:
         value = float(text)
@@ -224,6 +153,9 @@ def _positive(name: str, text: str) -> float:
     if not 0 < value < float("inf"):
         raise UserError(f"{name} {text}: give a number above 0")
     return value
+
+
+CALLS = {"train": _train, "predict": _predict, "check": _check, "info": _info, "bench": _bench}
 
 
 if __name__ == "__main__":

@@ -40,4 +40,9 @@ examples:
   nepkit info data.xyz.gz         frames, atoms, elements, labels
   nepkit info PbTe                model, data and state of a run
 """,
+    "bench": """\
+examples:
+  nepkit bench PbTe
+  nepkit bench PbTe batch=50 --device cpu --seconds 30
+""",
 }

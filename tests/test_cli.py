@@ -14,6 +14,7 @@ from run_files import make_run, random_frames, write_xyz
 
 import nepkit
 from nepkit import cli
+from nepkit.parser import build_parser
 from nepkit.train import loop, run
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
@@ -46,7 +47,7 @@ def test_train_and_predict(folder, tmp_path, capsys):
 
 def commands() -> list[str]:
     """Every command there is."""
-    (choices,) = [action.choices for action in cli._parser()._actions if action.dest == "command"]
+    (choices,) = [action.choices for action in build_parser()._actions if action.dest == "command"]
     return list(choices)
 
 
