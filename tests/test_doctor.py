@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -256,6 +257,8 @@ def test_a_run_directory(tmp_path):
     said = unwrapped(checked)
     assert "cutoffs of nep.in: 3.5 and 3 Å" in said
     assert "the same structure as train.xyz, frame 11" in said
+    # nep.in says batch 2; the step time is an estimate and says so.
+    assert re.search(r"very roughly \d+ ms a step of 2 frames", said)
     assert "C is not in the type line" in said and "in no frame: Sn" in said
 
 
@@ -425,6 +428,19 @@ def test_the_estimate_of_memory_is_that_of_a_run(tmp_path):
     _, rows, pairs, angulars = sums
     lists = rows * ROW_BYTES + pairs * PAIR_BYTES + angulars * ANGULAR_BYTES
     assert lists == pytest.approx(structures.bytes(), rel=0.05)
+
+
+def test_a_large_file_takes_seconds_and_little_memory(tmp_path):
+    """5,000 frames; 200,000 then take a minute and a half."""
+    frames = sound_frames(1000)
+    text = "".join(frame.text() for frame in frames)
+    (tmp_path / "data.xyz").write_text(text * 5)
+    started = time.perf_counter()
+    checked = check_data(tmp_path / "data.xyz")
+    assert time.perf_counter() - started < 30
+    assert len([f for f in checked.findings if f.kind == "duplicate"]) == 4000
+    kept = sum(array.nbytes for array in checked.facts[0].frame.values())
+    assert (kept + checked.facts[0].counts.nbytes) / 5000 < 1000
 
 
 def test_unreadable_input_ends_with_code_2(tmp_path, capsys):

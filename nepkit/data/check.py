@@ -130,5 +130,7 @@ def told(findings: list[str]) -> list[str]:
     """The first findings as warnings, and how many more there are."""
     lines = [f"warning: {text}" for text in findings[:MOST_TOLD]]
     if len(findings) > MOST_TOLD:
-        lines.append(f"warning: and {len(findings) - MOST_TOLD} more frames like these")
+        lines.append(
+            f"warning: and {len(findings) - MOST_TOLD} more frames like these; nepkit check --all shows them"
+        )
     return lines

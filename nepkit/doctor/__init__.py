@@ -35,6 +35,7 @@ class Checked:
     facts: list[Facts]  # one a file
     settings: ModelSettings
     from_nep_in: bool
+    batch: int | None = None  # frames a step, where nep.in says so
 
     def serious_frames(self, path: str) -> list[int]:
         """Frames of a file with a serious finding, ascending."""
@@ -55,7 +56,8 @@ class Checked:
         )
         origin = "of nep.in" if self.from_nep_in else "(no nep.in: the default)"
         parts = [f"cutoffs {origin}: {values} Å, radial and angular"]
-        parts += [summary(f, self.settings, f is self.facts[0]) for f in self.facts]
+        parts += [summary(self.facts[0], self.settings, self.batch)]
+        parts += [summary(facts) for facts in self.facts[1:]]
         return "\n".join([*parts, told(self.findings, everything)])
 
 
@@ -70,10 +72,11 @@ def check_data(path: str | os.PathLike, *, max_force: float | None = None) -> Ch
     """
     path = Path(path)
     if path.is_dir():
-        settings = read_nep_in(path / "nep.in").model
+        config = read_nep_in(path / "nep.in")
+        settings, batch = config.model, config.stages[0].batch
         files = [os.fspath(file) for file in data_files(path).values()]
     else:
-        settings, files = None, [os.fspath(path)]
+        settings, batch, files = None, None, [os.fspath(path)]
     radial, angular = _cutoffs(settings)
     facts = []
     for file in files:
@@ -81,17 +84,15 @@ def check_data(path: str | os.PathLike, *, max_force: float | None = None) -> Ch
             iter_xyz(file), f"checking {file}", unit=" frames", disable=None, leave=False, delay=1.0
         ) as frames:
             facts.append(Surveyor(radial, angular).survey(file, frames))
+    from_nep_in = settings is not None
     if settings is None:
         elements = facts[0].elements
         settings = ModelSettings(elements, *((cutoff,) * len(elements) for cutoff in CUTOFFS))
-        from_nep_in = False
-    else:
-        from_nep_in = True
     findings = duplicates(facts)
     for number, each in enumerate(facts):
         findings += all_frames(each, settings.elements, max_force)
         findings += all_notes(each, settings.elements, number == 0)
-    return Checked(findings, facts, settings, from_nep_in)
+    return Checked(findings, facts, settings, from_nep_in, batch)
 
 
 def write_clean(checked: Checked, target: str | os.PathLike) -> str:

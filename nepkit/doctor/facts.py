@@ -14,7 +14,7 @@ import numpy as np
 from ..data.check import contact_ratios
 from ..data.frame import Frame
 from ..data.neighbors import half_pairs, pair_cutoffs
-from ..errors import UserError
+from ..errors import UserError, at
 from ..units import ELEMENTS
 
 # Atoms measured together: numpy is fast for long arrays only.
@@ -104,7 +104,8 @@ class Surveyor:
             try:
                 lists.append(half_pairs(frame, frame.numbers - 1, self.radial))
             except UserError as error:
-                self.refused[frame.index] = str(error).partition(": ")[2]
+                place = at(frame.path, frame.line, frame.index)
+                self.refused[frame.index] = str(error).removeprefix(f"{place}: ")
                 none = np.empty(0, np.int32)
                 lists.append((none, none, np.empty(0), np.empty((0, 3))))
         n_pairs = np.array([len(pairs[0]) for pairs in lists])
