@@ -61,17 +61,26 @@ def close_contacts(frames: list[Frame], neighbors: list[Neighbors]) -> list[str]
     return found
 
 
-def median_deviation(values: np.ndarray) -> float:
-    """Median of the distances to the median, leaving out NaN; 0 of nothing."""
+def median_deviation(values: np.ndarray, fitted: int = 0) -> float:
+    """Median of the distances to the median, leaving out NaN; 0 of nothing.
+
+    ``fitted`` numbers were fitted to the values: as many are near 0 whatever they are.
+    """
     values = values[np.isfinite(values)]
-    return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+    off = np.sort(np.abs(values - np.median(values)))[fitted:] if len(values) else values
+    return float(np.median(off)) if len(off) else 0.0
 
 
-def far_off(residual: np.ndarray, least: float = FAR, deviations: float = FAR_DEVIATIONS):
+def far_off(
+    residual: np.ndarray,
+    least: float = FAR,
+    deviations: float = FAR_DEVIATIONS,
+    fitted: int = 0,
+) -> np.ndarray:
     """Which of ``residual`` (F,) lie farther from their median than both limits; NaN never."""
     if np.isnan(residual).all():
         return np.zeros(len(residual), bool)
-    limit = max(least, deviations * median_deviation(residual))
+    limit = max(least, deviations * median_deviation(residual, fitted))
     return np.abs(residual - np.nanmedian(residual)) > limit
 
 

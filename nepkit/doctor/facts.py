@@ -16,6 +16,7 @@ from ..data.frame import Frame
 from ..data.neighbors import half_pairs, pair_cutoffs
 from ..errors import UserError, at
 from ..units import ELEMENTS
+from .fingerprint import fingerprints
 
 # Atoms measured together: numpy is fast for long arrays only.
 CHUNK = 2000
@@ -133,32 +134,14 @@ class Surveyor:
             "most_angular": np.maximum.reduceat(neighbors(angular), first),
             "isolated": np.add.reduceat(radial_neighbors == 0, first, dtype=np.int64),
             **_contacts(numbers, center, neighbor, distance, of_pair, n_pairs, first),
-            "fingerprint": self._fingerprint(
-                numbers, (center, neighbor), distance, vectors, (of_atom, of_pair), len(frames)
+            "fingerprint": fingerprints(
+                numbers,
+                (center, neighbor),
+                vectors,
+                distance / self.radial_pairs[here, there],
+                (of_atom, len(frames)),
             ),
         }
-
-    def _fingerprint(self, numbers, ends, distance, vectors, owners, n_frames) -> np.ndarray:
-        """(F, 3) numbers that stay when a structure is moved, turned, wrapped or reordered.
-
-        They are smooth at the cutoff; the last is of first order in any displacement, which in a
-        crystal of high symmetry the other two are not.
-        """
-        center, neighbor = ends
-        of_atom, of_pair = owners
-        charge = np.sqrt(numbers.astype(float))
-        part = distance / self.radial_pairs[numbers[center] - 1, numbers[neighbor] - 1]
-        near = (1.0 - np.minimum(part, 1.0) ** 2) ** 2
-        one = np.bincount(of_pair, near * charge[center] * charge[neighbor], n_frames)
-        two = np.bincount(of_pair, near**2 * (charge[center] + charge[neighbor]), n_frames)
-        pull = (near / distance)[:, None] * vectors
-        sums = [
-            np.bincount(center, pull[:, k] * charge[neighbor], len(numbers))
-            - np.bincount(neighbor, pull[:, k] * charge[center], len(numbers))
-            for k in range(3)
-        ]
-        lengths = charge * np.sqrt(sums[0] ** 2 + sums[1] ** 2 + sums[2] ** 2)
-        return np.stack([one, two, np.bincount(of_atom, lengths, n_frames)], axis=1)
 
 
 def _contacts(numbers, center, neighbor, distance, of_pair, n_pairs, first):

@@ -11,10 +11,10 @@ from ..data import check
 from ..units import ELEMENTS
 from .facts import Facts
 from .findings import Finding
+from .fingerprint import SAME, alike
 
-# Structures are the same if two numbers of their fingerprint agree to this part, the third to so
-# much an atom (some 1e-5 Å of each position), and their energies conflict beyond this (eV/atom).
-SAME, SAME_LENGTH, CONFLICT = 1e-5, 2e-5, 1e-3
+# Energies of one structure that differ by more (eV/atom) contradict each other.
+CONFLICT = 1e-3
 # Frames next to each other in the order of the fingerprint that are compared.
 COMPARED = 4
 
@@ -102,22 +102,20 @@ def duplicates(files: list[Facts]) -> list[Finding]:
         np.concatenate([getattr(facts, name) for facts in files])
         for name in ("n_atoms", "volume", "energy")
     )
-    print_ = np.concatenate([facts.fingerprint for facts in files])
+    marks = np.concatenate([facts.fingerprint for facts in files])
     file = np.repeat(np.arange(len(files)), [len(facts) for facts in files])
     index = np.concatenate([np.arange(len(facts)) for facts in files])
     known = np.concatenate(
         [~np.isin(np.arange(len(facts)), list(facts.refused)) for facts in files]
     )
     number = same_rows(counts)
-    order = np.lexsort((print_[:, 0], number))
+    order = np.lexsort((marks[:, 0], number))
     order = order[known[order]]
     first = np.arange(len(counts))  # the earliest frame that each frame is the same as
     for step in range(COMPARED, 0, -1):
         a, b = order[:-step], order[step:]
-        same = (number[a] == number[b]) & _near(volume[a], volume[b], SAME)
-        for column in (0, 1):
-            same &= _near(print_[a, column], print_[b, column], SAME)
-        same &= np.abs(print_[a, 2] - print_[b, 2]) < SAME_LENGTH * n_atoms[a] + 1e-4
+        same = (number[a] == number[b]) & (np.abs(volume[a] - volume[b]) <= SAME * volume[a] + 1e-9)
+        same &= alike(marks[a], marks[b], n_atoms[a])
         a, b = np.sort([a[same], b[same]], axis=0)
         np.minimum.at(first, b, a)
     found = []
@@ -133,7 +131,3 @@ def duplicates(files: list[Facts]) -> list[Finding]:
         line = int(where.line[index[k]])
         found.append(Finding(kind, text, where.path, int(index[k]), line, size))
     return found
-
-
-def _near(a: np.ndarray, b: np.ndarray, part: float) -> np.ndarray:
-    return np.abs(a - b) <= part * np.maximum(np.abs(a), np.abs(b)) + 1e-12

@@ -70,10 +70,12 @@ def energy_residuals(facts: Facts) -> np.ndarray:
 
 def energies(facts: Facts, groups: Compositions) -> list[Finding]:
     """Energies that do not fit the others."""
-    residual = energy_residuals(facts)
-    far = check.far_off(residual)
-    odd = check.far_off(residual, check.ODD, check.ODD_DEVIATIONS) & ~far
-    odd &= facts.isolated < facts.n_atoms  # atoms alone have no cohesive energy
+    residual, fitted = energy_residuals(facts), int(facts.counts.any(0).sum())
+    usual = check.median_deviation(residual, fitted)
+    far = check.far_off(residual, fitted=fitted)
+    bound = facts.isolated < facts.n_atoms  # atoms alone have no cohesive energy
+    odd = check.far_off(residual, check.ODD, check.ODD_DEVIATIONS, fitted) & ~far & bound
+    odd &= np.isfinite(residual).sum() > 2 * fitted  # or the fit leaves too little to judge by
     per_atom = facts.energy / facts.n_atoms
     found = [
         found_at(
@@ -84,10 +86,10 @@ def energies(facts: Facts, groups: Compositions) -> list[Finding]:
     for k in np.flatnonzero(odd):
         text = (
             f"{per_atom[k]:.3f} eV/atom, {residual[k]:+.2f} from what its elements have elsewhere "
-            f"(usual: {check.median_deviation(residual):.2f})"
+            f"(usual: {usual:.2f})"
         )
         found.append(found_at(facts, "odd energy", k, text, abs(residual[k])))
-    for name, members in groups.of(np.isfinite(per_atom) & ~far & ~odd, check.LEAST_ALIKE):
+    for name, members in groups.of(np.isfinite(per_atom) & ~far & ~odd & bound, check.LEAST_ALIKE):
         values = per_atom[members]
         off = values - np.median(values)
         for k in np.flatnonzero(check.far_off(off, check.UNLIKE, check.UNLIKE_DEVIATIONS)):
@@ -178,7 +180,7 @@ def zeros(facts: Facts) -> list[Finding]:
     found = []
     for label, zero in (
         ("energy", facts.energy == 0.0),
-        ("virial", (facts.virial_size == 0.0) & facts.periodic),
+        ("virial", (facts.virial_size == 0.0) & facts.periodic & (facts.isolated < facts.n_atoms)),
     ):
         for k in np.flatnonzero(zero & more):
             text = f"the {label} is exactly 0; leave out a label that is not known"

@@ -88,7 +88,7 @@ def _energies(facts: Facts) -> list[tuple[str, str]]:
     if np.isnan(per_atom).all():
         return []
     residual = energy_residuals(facts)
-    usual = check.median_deviation(residual)
+    usual = check.median_deviation(residual, int(facts.counts.any(0).sum()))
     text = (
         f"{_range(per_atom, '.3f')} eV/atom; usual distance from what the elements have elsewhere "
     )
