@@ -10,27 +10,16 @@ import os
 import shlex
 import sys
 import traceback
-from typing import NoReturn
 
-from . import __version__
-from .cli_look import add_plot_and_report
+from .cli_look import plot, report
 from .errors import UserError
+from .parser import build_parser
 
-TRAIN_EXAMPLES = """\
-The same command goes on with a run that was interrupted.
-
-examples:
-  nepkit train PbTe                   train in PbTe/
-  nepkit train PbTe --out run1 generation=5000 "learning_rate=5e-3 1e-5"
-  nepkit train PbTe --restart         move the old run to PbTe/previous-1
-"""
-PREDICT_EXAMPLES = """\
-examples:
-  nepkit predict nep.txt test.xyz --out predictions
-  nepkit predict nep.txt test.xyz --out predictions --precision float64
-"""
 # Arguments of train_nep that are no keywords of nep.in.
-OPTIONS = ("run_dir", "out", "device", "precision", "force_mode", "restart", "profile", "tensorboard")
+OPTIONS = (
+    "run_dir", "out", "seconds", "device", "precision", "force_mode", "restart", "profile",
+    "tensorboard",
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
-        options.call(options)
+        CALLS[options.command](options)
         if sys.stdout is not None:
             sys.stdout.flush()
         return 0
@@ -64,15 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} -h")
-
-
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = _parser()
+    parser = build_parser()
     options, others = parser.parse_known_args(arguments)
     options.words = arguments
     # argparse takes key=value only where it follows RUN_DIR at once.
@@ -83,61 +65,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if others:
         options.keywords += others
     return options
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="nepkit",
-        description="Train NEP4 interatomic potentials and evaluate them.",
-        epilog="exit codes: 0 done, 1 internal error, 2 mistake in the input, 3 interrupted",
-    )
-    parser.add_argument("--version", action="version", version=f"nepkit {__version__}")
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, dest="command"
-    )
-    train = _command(commands, "train", "train on a GPUMD run directory", TRAIN_EXAMPLES)
-    train.set_defaults(call=_train)
-    add = train.add_argument
-    add("run_dir", metavar="RUN_DIR", help="folder with nep.in, train.xyz, perhaps test.xyz")
-    add("keywords", nargs="*", metavar="key=value", help="keywords of nep.in, replace its lines")
-    add("--out", metavar="DIR", help="folder for the results (default: RUN_DIR)")
-    add("--seed", metavar="N", help="of parameters and data order (default: nep.in, 0)")
-    add("--restart", action="store_true", help="move the old run to previous-N, start anew")
-    add(
-        "--force-mode", default="analytic", metavar="MODE", choices=("analytic", "autograd"),
-        help="analytic, or autograd: slow, a check (default: analytic)",
-    )  # fmt: skip
-    add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
-    add("--tensorboard", action="store_true", help="also write the folder tensorboard")
-    add_plot_and_report(commands, _command)
-    predict = _command(commands, "predict", "evaluate a nep.txt on a file", PREDICT_EXAMPLES)
-    predict.set_defaults(call=_predict)
-    add = predict.add_argument
-    add("model", metavar="MODEL", help="nep.txt")
-    add("data", metavar="DATA.xyz", help="extended XYZ, also .xyz.gz and .xyz.xz")
-    add("--out", metavar="DIR", required=True, help="folder for the results")
-    add("--descriptors", action="store_true", help="also write descriptor.out")
-    for command in (train, predict):
-        _add_computing(command)
-    return parser
-
-
-def _command(commands, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name, help=summary, description=f"{summary.capitalize()}.".replace("gpumd", "GPUMD"),
-        epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-
-
-def _add_computing(command: argparse.ArgumentParser):
-    command.add_argument(
-        "--device", default="auto", metavar="NAME",
-        help="auto, cpu, cuda (ROCm too), cuda:1 (default: auto)",
-    )  # fmt: skip
-    command.add_argument(
-        "--precision", default="float32", metavar="TYPE", choices=("float32", "float64"),
-        help="float32 or float64 (default: float32)",
-    )  # fmt: skip
 
 
 def _train(options: argparse.Namespace):
@@ -180,7 +107,7 @@ def _keywords(options: argparse.Namespace) -> dict[str, str]:
         if not equals or not key:
             raise UserError(f"{word}: give keywords of nep.in as key=value, as in generation=5000")
         if key in OPTIONS:
-            raise UserError(f"{word}: not a keyword of nep.in; see nepkit train -h")
+            raise UserError(f"{word}: not a keyword of nep.in; see nepkit {options.command} -h")
         if key in keywords:
             raise UserError(f"{key}: given twice on the command line")
         keywords[key] = value
@@ -198,6 +125,53 @@ def _predict(options: argparse.Namespace):
             precision=options.precision, descriptors=options.descriptors,
         )  # fmt: skip
     print(error_table({os.path.basename(options.data): predicted.errors}))
+
+
+def _check(options: argparse.Namespace):
+    from .doctor import check_data, write_clean
+    from .train.signals import RaiseKeyboardInterrupt
+
+    limit = None if options.max_force is None else _positive("--max-force", options.max_force)
+    with RaiseKeyboardInterrupt():
+        checked = check_data(options.path, max_force=limit)
+        print(checked.text(options.all))
+        if options.write:
+            print(f"written: {write_clean(checked, options.write)}")
+
+
+def _info(options: argparse.Namespace):
+    from .info import describe
+
+    print(describe(options.path))
+
+
+def _bench(options: argparse.Namespace):
+    from .bench import bench
+    from .train.signals import RaiseKeyboardInterrupt
+
+    keywords, seconds = _keywords(options), _positive("--seconds", options.seconds)
+    with RaiseKeyboardInterrupt():
+        measured = bench(
+            options.run_dir, seconds=seconds, device=options.device, precision=options.precision,
+            **keywords,
+        )  # fmt: skip
+    print(measured.text(options.run_dir))
+
+
+def _positive(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UserError(f"{name} {text}: give a number above 0")
+    return value
+
+
+CALLS = {
+    "train": _train, "predict": _predict, "check": _check, "info": _info, "bench": _bench,
+    "plot": plot, "report": report,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

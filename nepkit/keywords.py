@@ -67,10 +67,12 @@ class Word:
 
 @dataclass(frozen=True)
 class Text:
-    """Any one word, as the name of a file."""
+    """The name of a file, one word."""
 
     def parse(self, token: str) -> str:
-        """The word itself."""
+        """The name itself; ValueError for one that no terminal shows."""
+        if not token.isprintable() or "#" in token:
+            raise ValueError(f"{token!r} is not the name of a file")
         return token
 
 

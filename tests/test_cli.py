@@ -15,6 +15,7 @@ from run_files import make_run, random_frames, write_xyz
 
 import nepkit
 from nepkit import cli
+from nepkit.parser import build_parser
 from nepkit.train import loop, run
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
@@ -45,14 +46,23 @@ def test_train_and_predict(folder, tmp_path, capsys):
     assert (tmp_path / "p" / "descriptor.out").exists()
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["predict"], ["plot"], ["report"]])
-def test_help_fits_a_screen(command, capsys, monkeypatch):
+def commands() -> list[str]:
+    """Every command there is."""
+    (choices,) = [action.choices for action in build_parser()._actions if action.dest == "command"]
+    return list(choices)
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in commands())])
+def test_help_fits_a_screen_and_ends_with_examples(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         cli.main([*command, "-h"])
     assert caught.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    assert len(lines) <= 30 and max(map(len, lines)) <= 80
+    examples = lines[lines.index("examples:") + 1 :]
+    name = "nepkit " + "".join(command)
+    assert examples and all(line.startswith(f"  {name}") for line in examples)
 
 
 def test_version_without_loading_torch():
@@ -167,6 +177,22 @@ def test_interrupted_ends_with_code_3(folder, monkeypatch, capsys, number, place
     monkeypatch.undo()
     assert train(folder) == 0
     assert place == "reading" or "going on from step 1 of 6" in capsys.readouterr().out
+
+
+def test_interrupted_where_nobody_hears_it(folder, monkeypatch, capsys):
+    """A compiler's callback swallows the interrupt, and the compiler then fails."""
+
+    def compiler(*_):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            pass
+        raise RuntimeError("no compiled object yet")
+
+    monkeypatch.setattr(run, "new_run", compiler)
+    assert train(folder) == 3
+    assert capsys.readouterr().err.startswith("nepkit: interrupted; give the same command again")
 
 
 def test_interrupted_with_restart_says_which_command_goes_on(folder, monkeypatch, capsys):

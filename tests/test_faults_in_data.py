@@ -102,7 +102,7 @@ def test_suspicious_frames_are_told_of(tmp_path, capsys):
 
 def test_many_findings_are_counted():
     assert told([]) == []
-    assert told(["a", "b", "c", "d", "e"])[-1] == "warning: and 2 more frames like these"
+    assert told(["a", "b", "c", "d", "e"])[-1].startswith("warning: and 2 more frames like these")
     assert odd_energies([], np.array([])) == [] == close_contacts([], [])
 
 

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "nepkit").rglob("*.py"))
 # A module imports from its own layer and those below.
 LAYERS = [
-    ["cli", "cli_look"],
-    ["calculator", "predict"],
+    ["cli", "cli_look", "parser", "help_pages"],
+    ["calculator", "predict", "doctor", "info", "bench"],
     ["plot", "profile", "report"],
     ["results"],
     ["train"],
@@ -21,7 +21,7 @@ LAYERS = [
     ["ops"],
     ["data"],
     ["config", "nep_in", "keywords"],
-    ["units", "files", "errors"],
+    ["units", "files", "errors", "text"],
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 # The package itself hands on what it exports; entry points call the command line.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nepkit
-from nepkit.cli import main
+from nepkit.cli import CALLS, main
 from nepkit.config import ModelSettings, NepConfig, Stage
 from nepkit.keywords import KEYWORDS
 
@@ -41,10 +41,16 @@ def test_python_runs(code, folder, capsys):
 def test_commands_run(folder):
     lines = [line for block in blocks("bash") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("nepkit ")]
-    assert {command[0] for command in commands} == {"train", "predict", "plot", "report"}
+    assert {command[0] for command in commands} == set(CALLS)
     for command in commands:
         assert main(command) == 0
     assert (folder / "predictions" / "force_test.out").exists()
+    assert (folder / "clean.xyz").read_bytes() == (folder / "data/sige/train.xyz").read_bytes()
+
+
+def test_every_command_is_in_the_table():
+    section = README.split("### Commands")[1].split("\n###")[0]
+    assert set(re.findall(r"^\| `nepkit (\w+) ", section, re.MULTILINE)) == set(CALLS)
 
 
 def test_scripts_exist_and_are_sound():

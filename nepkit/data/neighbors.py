@@ -88,7 +88,7 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
     ``types`` (N,) int32: index of each atom's element in ``settings.elements``. Any cell will do:
     triclinic, left-handed, thinner than the cutoff, periodic in some directions or in none.
     """
-    center, neighbor, distance, vectors = _half_pairs(frame, types, settings.radial_cutoff)
+    center, neighbor, distance, vectors = half_pairs(frame, types, settings.radial_cutoff)
     n_half, n_types = len(center), len(settings.elements)
     type_i, type_j = types[center], types[neighbor]
     key = np.concatenate([center * n_types + type_j, neighbor * n_types + type_i])
@@ -121,8 +121,11 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
     )  # fmt: skip
 
 
-def _half_pairs(frame: Frame, types: np.ndarray, per_element: tuple[float, ...]):
-    """Centre, neighbour, distance and vector of the pairs within their cutoff, each pair once."""
+def half_pairs(frame: Frame, types: np.ndarray, per_element: tuple[float, ...]):
+    """Centre, neighbour, distance and vector of the pairs within their cutoff, each pair once.
+
+    Raises ``UserError`` for atoms at one place, and for a cell too small for its atoms.
+    """
     cutoff = pair_cutoffs(per_element)
     _refuse_crowd(frame, float(cutoff.max()))
     # vesin inverts the box, also along directions that are not periodic.

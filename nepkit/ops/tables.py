@@ -88,12 +88,19 @@ def all_tables(
 
 def table_bytes(structures: Structures, settings: ModelSettings) -> int:
     """Memory that ``all_tables`` and the densities of all frames take."""
+    _, *counts = structures.counts.sum(0).tolist()
+    return bytes_of_tables(*counts, settings, structures.dtype)
+
+
+def bytes_of_tables(
+    rows: int, halves: int, angulars: int, settings: ModelSettings, dtype: torch.dtype
+) -> int:
+    """The same, from the numbers of rows, pairs and angular pairs of all frames."""
     n_radial, n_angular = (size + 1 for size in settings.basis_size)
     n_components = component_count(settings.l_max)
-    _, rows, halves, angulars = structures.counts.sum(0).tolist()
     numbers = halves * (6 + 2 * n_radial) + angulars * (2 * n_angular + 4 * n_components)
     numbers += rows * (n_radial + n_angular * n_components)
-    return numbers * structures.dtype.itemsize
+    return numbers * dtype.itemsize
 
 
 def _cutoffs(per_element: tuple[float, ...], batch: Batch) -> Tensor | float:

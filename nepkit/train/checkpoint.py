@@ -31,8 +31,11 @@ def save(folder: Path, state: dict):
 def load(folder: Path) -> dict | None:
     """Read what ``save`` wrote, tensors on the CPU; None where there is no checkpoint."""
     path = folder / NAME
-    if not path.exists():
-        return None
+    return read(path) if path.exists() else None
+
+
+def read(path: Path) -> dict:
+    """A checkpoint, under whatever name."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

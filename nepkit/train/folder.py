@@ -34,8 +34,9 @@ class OutputFolder:
     ``about``: what the manifest tells of the run besides, kept by whoever writes it next.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, manifest: str = MANIFEST, option: str = "--out"):
+        """``option``: of the command, which names another folder."""
+        self.path, self.manifest, self.option = path, manifest, option
         self.about: dict = {}
         self._claimed: set[str] = set()  # to be sealed when the folder is left
 
@@ -45,15 +46,16 @@ class OutputFolder:
             self._lock = open(self.path / LOCK, "a+b")
         except OSError as error:
             raise UserError(
-                f"{self.path}: cannot be written to ({error.strerror}); give a folder with --out"
+                f"{self.path}: cannot be written to ({error.strerror}); give a folder with {self.option}"
             ) from error
         try:
             if not _try_lock(self._lock):
                 raise UserError(
                     f"{self.path}: another run is at work here; "
-                    "wait for it or give another folder with --out"
+                    f"wait for it or give another folder with {self.option}"
                 )
-            self._digests, self.about = read_manifest(self.path)
+            found = read_manifest(self.path, self.manifest, self.option)
+            self._digests, self.about = found
         except UserError:
             self._lock.close()
             raise
@@ -79,7 +81,7 @@ class OutputFolder:
                 continue
             raise UserError(
                 f"{path}: {fault} and would be overwritten;\n"
-                "move it away, or write the results to another folder with --out"
+                f"move it away, or write the results to another folder with {self.option}"
             )
 
     def claim(self, names: Iterable[str]):
@@ -91,7 +93,7 @@ class OutputFolder:
         self._digests |= dict.fromkeys(new)
         self._claimed |= new
         self._write_manifest()
-        ours = new | {MANIFEST}
+        ours = new | {self.manifest}
         for path in list(self.path.iterdir()):
             match = _LEFTOVER.fullmatch(path.name)
             if match and match[1] in ours:
@@ -120,7 +122,7 @@ class OutputFolder:
         try:
             target.mkdir()
             boards = [TENSORBOARD] * (self.path / TENSORBOARD).is_dir()
-            for name in [*boards, *names, MANIFEST]:
+            for name in [*boards, *names, self.manifest]:
                 os.replace(self.path / name, target / name)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror}") from error
@@ -130,7 +132,7 @@ class OutputFolder:
     def _write_manifest(self):
         content = {**self.about, "files": dict(sorted(self._digests.items()))}
         text = json.dumps(content, indent=1) + "\n"
-        path = self.path / MANIFEST
+        path = self.path / self.manifest
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomically(path, text)
 
@@ -147,9 +149,11 @@ class OutputFolder:
         self._write_manifest()
 
 
-def read_manifest(folder: Path) -> tuple[dict[str, str | None], dict]:
+def read_manifest(
+    folder: Path, manifest: str = MANIFEST, option: str = "--out"
+) -> tuple[dict[str, str | None], dict]:
     """The digests of nepkit's files in ``folder``, and what else its manifest tells."""
-    path = folder / MANIFEST
+    path = folder / manifest
     if not path.exists():
         return {}, {}
     try:
@@ -157,8 +161,17 @@ def read_manifest(folder: Path) -> tuple[dict[str, str | None], dict]:
         return dict(content.pop("files")), content
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: damaged; move it away or give another folder with --out"
+            f"{path}: damaged; move it away or give another folder with {option}"
         ) from error
+
+
+def at_work(path: Path) -> bool:
+    """Whether a run is writing to a folder; changes nothing there."""
+    try:
+        with open(path / LOCK, "rb") as file:
+            return not _try_lock(file)
+    except OSError:
+        return False
 
 
 def digest(path: Path) -> str:

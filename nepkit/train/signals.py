@@ -49,7 +49,21 @@ class StopRequest(_Handlers):
 
 
 class RaiseKeyboardInterrupt(_Handlers):
-    """While active, SIGTERM too raises KeyboardInterrupt."""
+    """While active, SIGTERM too raises KeyboardInterrupt.
+
+    Where that is swallowed, as in a callback of the compiler, the error that follows from it leaves
+    as a KeyboardInterrupt too.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.asked = False
+
+    def __exit__(self, kind, error, traceback):
+        super().__exit__(kind, error, traceback)
+        if self.asked and kind is not None and issubclass(kind, Exception):
+            raise KeyboardInterrupt from error
 
     def _take(self, number, _frame):
+        self.asked = True
         raise KeyboardInterrupt
