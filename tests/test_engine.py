@@ -161,11 +161,9 @@ FORBIDDEN = ("atomic_add", "index_put", "scatter_add", "index_add")
 
 
 @NEEDS_COMPILER
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "contract",
-    [Contract("mulsum", False), pytest.param(Contract("mulsum", True), marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("contract", [Contract("mulsum", False), Contract("mulsum", True)])
 def test_compiled_steps(contract):
     """Compiled once for batches of all sizes, equal to eager steps, without atomics or scatter."""
     frames = list(odd_frames(seed=4).values())

@@ -60,7 +60,10 @@ def compared(name, frames, model, function, use_virial=True, filled=True, split=
         assert relative(gradient, wanted_gradient) < 1e-10
 
 
-@pytest.mark.parametrize("name", ODD_SHAPES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "one type" else n for n in ODD_SHAPES],
+)
 def test_traced_objective_equals_the_analytic_one(name):
     """Odd frames of all kinds through a trace made with others, as far as elements agree."""
     model, function = model_and_function(odd_shape(name)[0])
@@ -74,7 +77,9 @@ def test_without_virials():
     compared("all kinds", None, model, function, use_virial=False, split=False)
 
 
-@pytest.mark.parametrize("name", ["all kinds", "one type"])
+@pytest.mark.parametrize(
+    "name", ["all kinds", pytest.param("one type", marks=pytest.mark.slow)]
+)
 def test_traced_energies_forces_and_virials(name):
     elements, members = odd_shape(name)
     settings, prepared = with_targets(elements, members, invariants=("q1111", "q112"))
@@ -117,7 +122,9 @@ def test_cutoffs_of_elements_stay_tensors():
     assert relative(traced.gradient, analytic.gradient) < 1e-10
 
 
-@pytest.mark.parametrize("contract", [Contract("bmm", False), MULSUM])
+@pytest.mark.parametrize(
+    "contract", [pytest.param(Contract("bmm", False), marks=pytest.mark.slow), MULSUM]
+)
 def test_nothing_is_scattered_over_weights_or_pairs(contract):
     """Sums over segments are single nodes of the graph, and nothing is added with an index."""
     elements = odd_shape("all kinds")[0]
