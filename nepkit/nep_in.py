@@ -72,10 +72,11 @@ def read_blocks(path: str | os.PathLike, overrides: Mapping[str, object]) -> lis
             block.pop(EXCLUSIVE.get(name), None)
     blocks[0].update(given)
     for block in blocks:
-        if "epoch" in block and "generation" in block:
-            pair = block["epoch"], block["generation"]
-            first, second = sorted(pair, key=lambda line: line.number or 0)
-            raise second.same(first)
+        for name in block.keys() & EXCLUSIVE.keys():
+            if EXCLUSIVE[name] in block:
+                pair = block[name], block[EXCLUSIVE[name]]
+                first, second = sorted(pair, key=lambda line: line.number or 0)
+                raise second.same(first)
     return [{name: _with_values(line) for name, line in block.items()} for block in blocks]
 
 

@@ -367,6 +367,7 @@ MISTAKES = [
     ("epoch auto", ["whole number"]),
     ("batch 0", ["at least 1"]),
     ("batch_atoms 0", ["at least 1"]),
+    ("batch 3\nbatch_atoms 16", ["batch_atoms 16", "keep one"]),
     ("batch 5 2", ["at most 1"]),
     ("learning_rate 0.01", ["wrong number of values", "start stop"]),
     ("learning_rate 0 0", ["above 0"]),

@@ -48,7 +48,7 @@ def test_forms_are_equal(name, form, one_hot):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_gathered_coefficients_are_bit_identical(dtype):
     """The one-hot product adds exact zeros."""
-    groups = Groups(torch.tensor([3, 0, 0, 2, 3], dtype=torch.int32), 4)
+    groups = Groups(torch.tensor([3, 0, 0, 2, 3], dtype=torch.int32), 5)
     generator = torch.Generator().manual_seed(0)
     shapes = (4, 2, 3), (4, 3, 5)
     coefficients = [

@@ -77,9 +77,7 @@ def test_without_virials():
     compared("all kinds", None, model, function, use_virial=False, split=False)
 
 
-@pytest.mark.parametrize(
-    "name", ["all kinds", pytest.param("one type", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["all kinds", pytest.param("one type", marks=pytest.mark.slow)])
 def test_traced_energies_forces_and_virials(name):
     elements, members = odd_shape(name)
     settings, prepared = with_targets(elements, members, invariants=("q1111", "q112"))

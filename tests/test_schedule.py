@@ -38,7 +38,9 @@ def test_learning_rate_of_short_stages(generation, warmup):
         assert 0 < learning_rate(step, stage) <= 0.010001
 
 
-@pytest.mark.parametrize("atoms, batch", [(1, 1), (10, 1), (95, 9), (100, 10), (10**6, 100)])
+@pytest.mark.parametrize(
+    "atoms, batch", [(1, 1), (10, 1), (18, 2), (94, 9), (100, 10), (10**6, 100)]
+)
 def test_batches_by_atoms(atoms, batch):
     config = NepConfig(MODEL, (Stage(batch_atoms=atoms, epoch=1), Stage(batch=4)))
     resolved, lines = resolve(config, n_frames=100, n_atoms=1000, n_all=100)

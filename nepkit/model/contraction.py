@@ -19,7 +19,7 @@ from ..ops.segment import Segments
 class Contraction:
     """The contraction of one batch: rows (R,) with their ``groups`` by pair type.
 
-    ``atoms`` ties rows to atoms. Radial and angular coefficients go together: lists of two.
+    The last group is of rows that have no coefficients. ``atoms`` ties rows to atoms. Radial and angular coefficients go together: lists of two.
     """
 
     def __init__(self, groups: Groups, atoms: Segments, how: Contract):
@@ -31,6 +31,7 @@ class Contraction:
         if self.form == "loop":
             return [None] * len(coefficients)
         flat = torch.cat([c.flatten(1) for c in coefficients], dim=1)
+        flat = torch.cat([flat, flat.new_zeros(1, flat.shape[1])])  # of rows without coefficients
         if self.one_hot:
             rows = self.groups.one_hot(flat.dtype) @ flat
         elif flat.requires_grad:
@@ -42,8 +43,8 @@ class Contraction:
     def sums(self, coefficients: Tensor, gathered: Tensor | None, densities: Tensor) -> Tensor:
         """s (N, n, L) of a (R, K, L)."""
         if self.form == "loop":
-            rows = densities.new_empty(len(densities), coefficients.shape[1], densities.shape[2])
-            for group, members in self.groups.members():
+            rows = densities.new_zeros(len(densities), coefficients.shape[1], densities.shape[2])
+            for group, members in self._known(coefficients):
                 rows[members.long()] = coefficients[group] @ densities[members.long()]
         else:
             rows = self._product(gathered, densities)
@@ -53,8 +54,8 @@ class Contraction:
         """G (R, K, L) of dU/ds (N, n, L): the transpose of ``sums``."""
         atoms = self.atoms.spread(gradient)
         if self.form == "loop":
-            rows = gradient.new_empty(len(atoms), coefficients.shape[2], gradient.shape[2])
-            for group, members in self.groups.members():
+            rows = gradient.new_zeros(len(atoms), coefficients.shape[2], gradient.shape[2])
+            for group, members in self._known(coefficients):
                 rows[members.long()] = coefficients[group].T @ atoms[members.long()]
             return rows
         return self._product(gathered.transpose(1, 2), atoms)
@@ -71,7 +72,11 @@ class Contraction:
             flat = self.groups.one_hot(flat.dtype).T @ flat
         else:
             flat = self.groups.segments.sum(flat)
-        return _unflattened(flat, rows)
+        return _unflattened(flat[:-1], rows)
+
+    def _known(self, coefficients: Tensor):
+        """(group, its members) of each group that has coefficients."""
+        return ((g, members) for g, members in self.groups.members() if g < len(coefficients))
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
         """(R, A, B) times (R, B, C)."""

@@ -26,6 +26,12 @@ def trained_settings(settings: ModelSettings) -> ModelSettings:
     return replace(settings, neuron=(*settings.neuron[:-1], settings.neuron[-1] - 1))
 
 
+def has_energy_neuron(file: NepFile) -> bool:
+    """Whether each element has a neuron that sees no input, as the writer's own."""
+    constant = ~file.hidden_weight[-1].any(axis=2)  # (T, H)
+    return file.settings.neuron[-1] > 1 and bool(constant.any(axis=1).all())
+
+
 def model_from_file(file: NepFile, *, device, dtype) -> Nep:
     """The model of a nep.txt.
 
@@ -38,7 +44,7 @@ def model_from_file(file: NepFile, *, device, dtype) -> Nep:
     energy = np.where(constant, output * np.tanh(-bias[-1]), 0.0).sum(1) - file.output_bias
     output[constant] = 0.0
     settings = file.settings
-    if len(settings.elements) > 1 and settings.neuron[-1] > 1 and constant.any(axis=1).all():
+    if len(settings.elements) > 1 and has_energy_neuron(file):
         # The neuron that the writer puts back.
         keep = np.arange(settings.neuron[-1]) != constant.argmax(axis=1)[:, None]
         hidden[-1] = np.stack([w[k] for w, k in zip(hidden[-1], keep)])

@@ -51,7 +51,8 @@ class RowEvaluation(Evaluation):
         self.n_radial = model.settings.n_max[0] + 1
         with stage("contraction"):
             group = model.group_of_pair_type.index_select(0, batch.row_pair_type)
-            groups = Groups(group, len(model.pair_types))
+            n_groups = len(model.pair_types)
+            groups = Groups(torch.where(group < 0, n_groups, group), n_groups + 1)
             atoms = Segments(batch.row_start, batch.row_center)
             self.contraction = Contraction(groups, atoms, self.contract)
             self.radial_rows, self.angular_rows = self.contraction.gather(coefficients)

@@ -10,7 +10,8 @@ import torch
 from ..config import NepConfig
 from ..data.prepared import Prepared
 from ..errors import UserError
-from ..model.conversion import model_from_file
+from ..keywords import KEYWORDS
+from ..model.conversion import has_energy_neuron, model_from_file
 from ..model.evaluate import predict
 from ..model.nep import Nep
 from ..model.nep_txt import NepFile, read_nep_txt
@@ -22,7 +23,14 @@ from .targets import reference_energies
 
 def foundation_file(run_dir: Path, config: NepConfig) -> Path | None:
     """The nep.txt that ``fine_tune`` names, from the run directory; None without that keyword."""
-    return run_dir / config.fine_tune[0] if config.fine_tune else None
+    if not config.fine_tune:
+        return None
+    if len(config.fine_tune) == 2 and config.fine_tune[1] in ("0", "1"):
+        raise UserError(
+            f"fine_tune {' '.join(config.fine_tune)}: a {config.fine_tune[1]} for the descriptor "
+            "comes third, after the name of the nep.restart, which need not exist"
+        )
+    return run_dir / config.fine_tune[0]
 
 
 def frozen_descriptor(config: NepConfig) -> bool:
@@ -41,6 +49,12 @@ def load_foundation(path: Path, config: NepConfig, log: RunLog) -> NepFile:
         )
     chosen = slim(file, elements)
     check_header(path, chosen.settings, config.model)
+    most = KEYWORDS["neuron"].values[0].high
+    if len(elements) > 1 and chosen.settings.neuron[-1] >= most and not has_energy_neuron(chosen):
+        raise UserError(
+            f"{path}: its {chosen.settings.neuron[-1]} neurons leave no room for the one that holds "
+            f"the energies of the elements; GPUMD takes {most} at most"
+        )
     log(f"fine-tuning {path.name}: {len(elements)} of its {len(file.settings.elements)} elements")
     return chosen
 

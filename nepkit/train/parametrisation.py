@@ -112,7 +112,8 @@ class Shared(Plain):
         for name, values in self.model.views(self.model.flat).items():
             if name in bases:
                 # Pairs without training data have no random numbers.
-                bases[name].copy_(values[values.flatten(1).any(dim=1)][0])
+                for own in values[values.flatten(1).any(dim=1)][:1]:
+                    bases[name].copy_(own)
         self.model.views(deviations)["element_bias"].copy_(
             self.model.views(self.model.flat)["element_bias"]
         )

@@ -18,7 +18,7 @@ from ..files import write_atomically
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from . import checkpoint, profiling
 from .device import check_force_mode, choose_device, describe_device, precision_type
-from .fine_tune import foundation_file
+from .fine_tune import foundation_file, frozen_descriptor, load_foundation
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
@@ -102,10 +102,18 @@ def _train(
     for line in lines:
         log(line)
     foundation = foundation_file(setup.run_dir, config)
+    if foundation is not None and restart:
+        load_foundation(foundation, config, lambda line: None)  # before anything is moved
+        if foundation.parent.samefile(folder.path) and foundation.name in _results_of(list(files)):
+            raise UserError(
+                f"{foundation}: --restart would move this potential away; copy it to another name"
+            )
     sources = files if foundation is None else files | {"fine_tune": foundation}
     identity = checkpoint.identity(config, setup.dtype, sources)
     if is_shared(len(config.model.elements)) and foundation is None:
         identity["shared base"] = "on"
+    if frozen_descriptor(config):
+        identity["descriptor of fine_tune"] = "frozen"
     if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
         log(f"the old run is now in {moved}")
     state = checkpoint.load(folder.path)

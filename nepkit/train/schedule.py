@@ -26,8 +26,7 @@ def resolve(
     for number, stage in enumerate(config.stages, start=1):
         where = f"stage {number}: " if len(config.stages) > 1 else ""
         if stage.batch_atoms is not None:
-            n_batches = math.ceil(n_atoms / stage.batch_atoms)
-            batch = max(1, n_frames // n_batches)
+            batch = max(1, min(round(stage.batch_atoms * n_frames / n_atoms), n_frames))
             stage = replace(stage, batch=batch, batch_atoms=None)
             lines.append(f"{where}batch {batch}, {n_atoms / n_frames * batch:.0f} atoms on average")
         elif stage.batch is None:

@@ -213,9 +213,9 @@ class Step:
         self.average.lerp_(self.model.flat, weight)
 
     def _regularise(self):
-        self.gradient[self.frozen] = 0.0
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
             self.gradient += regularisation(self.model.flat, self.stage)[2]
+        self.gradient[self.frozen] = 0.0
 
     def _changing(self) -> list[Tensor]:
         """The tensors that a step changes."""
