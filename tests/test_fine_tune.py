@@ -171,3 +171,44 @@ def test_nep89_on_molybdenum_disulfide(tmp_path):
     )
     found = train_nep(folder, device="cpu")["test"]
     assert found.energy < 1e-3 and found.force < 0.060 and found.virial < 0.010
+
+
+@pytest.mark.parametrize("extra", [{"lambda_1": 0.1}, {"lambda_2": 0.1}, {"weight_decay": 1.0}])
+def test_a_frozen_descriptor_stays_whatever_the_loss(tmp_path, extra):
+    start = foundation(tmp_path / "run")
+    frozen = ("big.txt", "big.restart", 0)
+    train_nep(tmp_path / "run", device="cpu", generation=6, fine_tune=frozen, **extra)
+    found = read_nep_txt(tmp_path / "run" / "nep.txt")
+    np.testing.assert_allclose(found.radial_coefficients, start.radial_coefficients, rtol=1e-6)
+
+
+def test_freezing_later_is_another_run(tmp_path):
+    foundation(tmp_path / "run")
+    train_nep(tmp_path / "run", device="cpu", generation=6)
+    with pytest.raises(UserError, match="descriptor of fine_tune is new"):
+        train_nep(
+            tmp_path / "run", device="cpu", generation=9, fine_tune=("big.txt", "big.restart", 0)
+        )
+
+
+def test_a_lone_flag_is_no_file(tmp_path):
+    foundation(tmp_path / "run")
+    with pytest.raises(UserError, match="comes third"):
+        train_nep(tmp_path / "run", device="cpu", fine_tune=("big.txt", 0))
+
+
+def test_a_full_network_leaves_no_room(tmp_path):
+    foundation(tmp_path / "run")
+    settings = read_nep_txt(tmp_path / "run" / "big.txt").settings
+    write_nep_txt(tmp_path / "run" / "big.txt", random_file(replace(settings, neuron=(120,))))
+    with pytest.raises(UserError, match="120 neurons leave no room"):
+        train_nep(tmp_path / "run", device="cpu", neuron=120)
+
+
+def test_restart_does_not_move_what_it_starts_from(tmp_path):
+    folder = tmp_path / "run"
+    foundation(folder)
+    train_nep(folder, device="cpu", generation=3)
+    with pytest.raises(UserError, match="would move"):
+        train_nep(folder, device="cpu", fine_tune="nep_best.txt", neuron=6, restart=True)
+    assert (folder / "nep_best.txt").exists() and (folder / "checkpoint.pt").exists()

@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from run_files import make_run
+from run_files import make_run, random_frame
 from structures import (
     EIGHTY_NINE,
     TWO,
@@ -137,3 +137,27 @@ def test_decay_draws_elements_together(tmp_path):
         weights = read_nep_txt(folder / "nep.txt").hidden_weight[0]
         apart.append(np.abs(weights[0] - weights[1]).mean())
     assert 0.0 < apart[1] < 0.5 * apart[0]
+
+
+@pytest.mark.parametrize("mode", ["analytic", "autograd"])
+@pytest.mark.parametrize("kind", ["isolated atoms", "first element never beside itself"])
+def test_odd_pair_types_train(tmp_path, kind, mode):
+    """No pairs at all, and no pair of the first two elements of type."""
+    symbols = ("Si", "Ge", "C", "O")
+    if kind == "isolated atoms":
+        cell = 20.0 * np.eye(3)
+        frames = [
+            random_frame(k, n_atoms=1, symbols=(s,), cell=cell, positions=np.zeros((1, 3)))
+            for k, s in enumerate(symbols)
+        ]
+    else:
+        positions = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.9]])
+        frames = [
+            random_frame(
+                k, n_atoms=2, symbols=("Si", s), cell=20.0 * np.eye(3), positions=positions
+            )
+            for k, s in enumerate(("Ge", "C", "O"))
+        ]
+    folder = make_run(tmp_path / "run", frames, type="4 Si Ge C O", batch=3)
+    found = train_nep(folder, device="cpu", force_mode=mode)
+    assert np.isfinite(found["train"].energy)
