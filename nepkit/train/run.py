@@ -238,6 +238,9 @@ def _finish(run: Run) -> dict[str, Errors]:
     run.save()
     if run.step.skipped > 0:
         log(f"warning: {int(run.step.skipped)} steps gave no finite gradient and were skipped")
+    if run.config.fine_tune and file.settings.neuron != run.config.model.neuron:
+        neurons = " ".join(map(str, file.settings.neuron))
+        log(f"nep.txt has neuron {neurons}: to go on with GPUMD's nep, write that into nep.in")
     judged = run.sets[-1].name
     log(f"done: {run.total} steps in {run.seconds():.0f} s; the model is {path / 'nep.txt'}")
     if run.best_step < run.total:
