@@ -60,10 +60,6 @@ class Neighbors:
         """The same of the angular pairs (2, Q)."""
         return _order(self.angular_first, self.angular_second)
 
-    def row_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Directed radial and angular pairs of each row (R,)."""
-        return self.row_radial, self.row_angular
-
     def rows_of_atoms(self, n_atoms: int) -> np.ndarray:
         """How many rows each atom has (N,)."""
         return np.bincount(self.row_center, minlength=n_atoms).astype(np.int32)

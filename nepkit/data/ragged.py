@@ -26,8 +26,3 @@ class Members:
         frame = torch.searchsorted(start, slot, right=True, out_int32=True) - 1
         index = self.shift[kind].index_select(0, frame) + slot
         return torch.minimum(index, self.end[kind]).to(torch.int32), frame
-
-
-def starts(counts: Tensor) -> Tensor:
-    """Segment starts (S + 1,) of segments with ``counts`` (S,) members, in the type of counts."""
-    return torch.nn.functional.pad(counts.cumsum(0, dtype=counts.dtype), (1, 0))

@@ -71,7 +71,8 @@ class Structures:
                 [
                     n.row_center,
                     of[n.row_center] * n_types + n.row_type,
-                    *map(_before, n.row_counts()),
+                    _before(n.row_radial),
+                    _before(n.row_angular),
                 ]
                 for of, n in zip(types, neighbors)
             ]

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ..ops.harmonics import component_count, three_body_weights
 from ..ops.monomials import MONOMIALS
-
-QUARTIC_FACTOR = 7.0 / 15.0
+from ..ops.terms import QUARTIC_FACTOR
 
 
 class Invariants:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .segment import Segments
+from .segment import Linear, Segments
 
 
 class Groups:
@@ -98,20 +98,10 @@ class TiledGroups(Groups):
 def permuted(values: Tensor, there: Tensor, back: Tensor) -> Tensor:
     """values[there], zeros where ``there`` is values.shape[0]; its adjoint takes ``back``."""
     if torch.is_grad_enabled() and values.requires_grad:
-        return _Permuted.apply(values, there, back)
+        return Linear.apply(
+            values,
+            lambda given: permuted(given, there, back),
+            lambda gradient: permuted(gradient, back, there),
+        )
     padded = torch.cat([values, values.new_zeros(1, values.shape[1])])
     return padded.index_select(0, there)
-
-
-class _Permuted(torch.autograd.Function):
-    """To any order: the derivative is the permutation back."""
-
-    @staticmethod
-    def forward(ctx, values, there, back):
-        ctx.indices = there, back
-        return permuted(values.detach(), there, back)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        there, back = ctx.indices
-        return permuted(gradient, back, there), None, None

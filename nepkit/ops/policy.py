@@ -68,13 +68,18 @@ def kernels_on(device: torch.device) -> bool:
 
 
 @contextmanager
-def reference_path():
-    """Run the block in plain torch, neither fused nor compiled, for tests and benchmarks."""
-    token = _reference.set(True)
+def during(variable: ContextVar, value):
+    """Run the block with ``value`` in ``variable``."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _reference.reset(token)
+        variable.reset(token)
+
+
+def reference_path():
+    """Run the block in plain torch, neither fused nor compiled, for tests and benchmarks."""
+    return during(_reference, True)
 
 
 def on_reference_path() -> bool:
@@ -82,13 +87,8 @@ def on_reference_path() -> bool:
     return _reference.get()
 
 
-@contextmanager
 def forced_contraction(form: str, one_hot: bool = False):
     """Run the block with one form, for tests and benchmarks."""
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}: one of {', '.join(FORMS)}")
-    token = _forced.set(Contract(form, one_hot))
-    try:
-        yield
-    finally:
-        _forced.reset(token)
+    return during(_forced, Contract(form, one_hot))

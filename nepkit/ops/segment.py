@@ -28,7 +28,7 @@ class Segments:
     def sum(self, values: Tensor) -> Tensor:
         """Sum of the values (M, ...) of each segment -> (S, ...). The order of the sum is fixed."""
         if torch.is_grad_enabled() and values.requires_grad:
-            return _Sum.apply(values, self)
+            return Linear.apply(values, self.sum, self.spread)
         # Not len: traced for batches of all sizes, it would be that of the first.
         flat = values.reshape(values.shape[0], math.prod(values.shape[1:])).contiguous()
         sums = segment_sum(flat, self.order, self.start, self.typical)
@@ -37,32 +37,21 @@ class Segments:
     def spread(self, values: Tensor) -> Tensor:
         """Give each member the value of its segment, (S, ...) -> (M, ...): the adjoint of sum."""
         if torch.is_grad_enabled() and values.requires_grad:
-            return _Spread.apply(values, self)
+            return Linear.apply(values, self.spread, self.sum)
         return values.index_select(0, self.owner)
 
 
-class _Sum(torch.autograd.Function):
-    """Each is the other's derivative, so that both can be differentiated to any order."""
+class Linear(torch.autograd.Function):
+    """A linear map and its adjoint, each the other's derivative: differentiable to any order."""
 
     @staticmethod
-    def forward(ctx, values, segments):
-        ctx.segments = segments
-        return segments.sum(values.detach())
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return ctx.segments.spread(gradient), None
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, values, segments):
-        ctx.segments = segments
-        return segments.spread(values.detach())
+    def forward(ctx, values, there, back):
+        ctx.back = back
+        return there(values.detach())
 
     @staticmethod
     def backward(ctx, gradient):
-        return ctx.segments.sum(gradient), None
+        return ctx.back(gradient), None, None
 
 
 @torch.library.custom_op(

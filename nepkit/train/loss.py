@@ -63,8 +63,9 @@ def loss(
     ``totals``: ``sums`` over a larger batch that this is a part of; the derivatives are those of
     its loss, and so are the value and the terms.
     """
+    errors = _errors(batch, rules, energy, forces, virial)
     if totals is None:
-        totals = sums(batch, rules, energy, forces, virial)
+        totals = _sums(batch, errors)
     terms = totals[:3] / totals[3:].clamp_min(1.0)
     slopes = 2.0 * rules.factors / totals[3:].clamp_min(1.0)
     if rules.form == "rmse":
@@ -74,10 +75,7 @@ def loss(
         slopes = slopes / (2.0 * roots.clamp_min(torch.finfo(roots.dtype).tiny))
     else:
         value = (rules.factors * terms).sum()
-    derivatives = [
-        slope * (weight * error)
-        for slope, (error, weight) in zip(slopes, _errors(batch, rules, energy, forces, virial))
-    ]
+    derivatives = [slope * (weight * error) for slope, (error, weight) in zip(slopes, errors)]
     return LossResult(value, terms, *derivatives, *([None] if virial is None else []))
 
 
@@ -88,13 +86,14 @@ def sums(
 
     Sums of parts of a batch add up to those of the batch.
     """
-    squares = [
-        (weight * error * error).sum()
-        for error, weight in _errors(batch, rules, energy, forces, virial)
-    ]
+    return _sums(batch, _errors(batch, rules, energy, forces, virial))
+
+
+def _sums(batch: Selection, errors: list[tuple[Tensor, Tensor]]) -> Tensor:
+    squares = [(weight * error * error).sum() for error, weight in errors]
     tables = batch.tables
     counts = [_count(tables["energy_weight"]), 3.0 * _count(tables["force_weight"])]
-    if virial is None:
+    if len(errors) == 2:  # no virials
         none = torch.zeros_like(squares[0])
         return torch.stack([*squares, none, *counts, none])
     return torch.stack([*squares, *counts, 6.0 * _count(tables["virial_weight"])])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
@@ -12,7 +11,7 @@ import torch
 from ..config import ModelSettings
 from ..data.prepared import Prepared
 from ..model.evaluator import attach_constants, keep_constants
-from ..ops.policy import fused_on
+from ..ops.policy import during, fused_on
 from ..ops.tables import table_bytes
 
 # Part of the free memory that data may fill: steps need the rest.
@@ -20,14 +19,9 @@ PART = {"cpu": 0.25, "cuda": 0.6}
 _forced: ContextVar[float | None] = ContextVar("nepkit_memory_budget", default=None)
 
 
-@contextmanager
 def memory_budget(n_bytes: float):
     """Run the block as if data might take so much memory of the device, for tests."""
-    token = _forced.set(n_bytes)
-    try:
-        yield
-    finally:
-        _forced.reset(token)
+    return during(_forced, n_bytes)
 
 
 def budget(device: torch.device) -> float:

@@ -40,7 +40,7 @@ class Step:
     reference path. ``tell`` takes a line for the log. ``fine_tuned``: weight decay draws weights to
     where they start, not to 0; ``frozen``: the descriptor's coefficients do not change.
 
-    On a GPU the function from batch to gradient is compiled, and the whole step is one graph.
+    On a GPU the whole step is one graph; autograd's function from batch to gradient is compiled.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Step:
     def _differentiate(self, batches: list[Batch]) -> LossResult:
         """The same of a batch in parts, whose gradients add up to that of the whole."""
         if self.force_mode == "analytic":
-            # Outside what is compiled, so that kept tables and these are equal bit by bit.
+            # Once for both passes over a batch in parts.
             settings, dtype = self.model.settings, self.gradient.dtype
             with stage("densities"):
                 batches = [with_tables(batch, settings, dtype) for batch in batches]
