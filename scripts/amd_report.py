@@ -99,6 +99,7 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         )
         for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
     }  # fmt: skip
+    labels = dict(zip(loss.STRIDES, (9, 9, 9, 9, 5, 5, 5)))
     layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
     return {
         "frames of a batch": Kernel(assembly.frames_kernel, "", {"FRAMES": 128}, 4),
@@ -114,9 +115,9 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "angular tangents, long": Kernel(
             tangents.angular_kernel, "long_angular_tangents", pairs | PLACED
         ),
-        "loss of frames": Kernel(loss.frames_kernel, "loss_frames", {}),
+        "loss of frames": Kernel(loss.frames_kernel, "loss_frames", labels),
         "slopes of the loss": Kernel(
-            loss.slopes_kernel, "loss_slopes", {"RMSE": True, "TINY": 1e-30, "FRAMES": 128}
+            loss.slopes_kernel, "loss_slopes", {"RMSE": True, "TINY": 1e-30, "FRAMES": 128} | labels
         ),
         **sums,
         "contraction": Kernel(

@@ -19,7 +19,7 @@ from test_engine import STAGES, labelled
 
 from nepkit.config import HIGHER_INVARIANTS, Stage
 from nepkit.data.buckets import Ladder
-from nepkit.data.feed import tensors
+from nepkit.data.feed import of_tensors, tensors
 from nepkit.model.evaluator import attach_constants
 from nepkit.model.fused import FusedEvaluation
 from nepkit.model.invariants import Invariants
@@ -256,9 +256,13 @@ def test_batches_are_cut_out_the_same(name):
 
 @pytest.mark.parametrize("stage", [*STAGES.values(), Stage(), Stage(type_weight=(1.0, 0.3))])
 @pytest.mark.parametrize("name", ["all kinds", "no neighbours", "many images"])
-def test_loss(name, stage):
+@pytest.mark.parametrize("sent", [False, True])
+def test_loss(name, stage, sent):
+    """With labels side by side, and as they are after batches were sent from host memory."""
     model, prepared = labelled(*odd_shape(name))
     batch = Ladder(prepared.structures).batch(np.arange(len(prepared)))
+    if sent:
+        batch = of_tensors([t.contiguous() for t in tensors(batch)], list(batch.tables))
     rules = rules_of(stage, 2, model.flat)
     energies, sums = (
         random(torch.float64, len(batch.types)),

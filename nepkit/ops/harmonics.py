@@ -40,10 +40,10 @@ def _derivative(l: int, m: int) -> tuple[tuple[int, ...], Fraction]:
     polynomial = legendre[l]
     for _ in range(m):
         polynomial = [power * c for power, c in enumerate(polynomial)][1:]
-    scale = Fraction(math.lcm(*(c.denominator for c in polynomial)))
-    integers = [int(c * scale) for c in polynomial]
+    scale = math.lcm(*(c.denominator for c in polynomial))
+    integers = [c.numerator * (scale // c.denominator) for c in polynomial]
     divisor = math.gcd(*integers)
-    return tuple(c // divisor for c in integers), Fraction(divisor) / scale
+    return tuple(c // divisor for c in integers), Fraction(divisor, scale)
 
 
 @cache

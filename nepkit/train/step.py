@@ -220,15 +220,8 @@ class Step:
     def _changing(self) -> list[Tensor]:
         """The tensors that a step changes."""
         kept = [values for state in self.optimizer.state.values() for values in state.values()]
-        return [
-            self.parameters.latent,
-            self.model.flat,
-            self.average,
-            self.unusable,
-            self.skipped,
-            self.value,
-            *kept,
-        ]
+        changing = (self.parameters.latent, self.model.flat, self.average)
+        return [*changing, self.unusable, self.skipped, self.value, *kept]
 
     def state(self) -> dict:
         """All that a later run needs to go on bit by bit."""
@@ -247,4 +240,7 @@ class Step:
             getattr(self, name).copy_(state[name])
         # The rules are those of the stage: nep.in may have changed them since.
         rules = self.optimizer.state_dict()["param_groups"]
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})
+        for group, rate in zip(self.optimizer.param_groups, rates):
+            group["lr"] = rate  # not the copy that loading makes: a graph reads the rate of now
