@@ -37,6 +37,7 @@ from nepkit.ops.triton import (
     pair_forces,
     segment,
     tangents,
+    tiles,
 )
 from nepkit.ops.triton.launch import TABLE, padded
 
@@ -45,12 +46,13 @@ INDICES = {
     "angular_start", "group", "center", "member", "factors", "tile_type", "first_row",
     "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
     "shift", "source", "shifts", "index", "frame_out",
+    "counts", "totals", "member_of_slot", "tile_start", "owner",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
 COUNTS = {
     "n_rows", "n_atoms", "n_items", "n_segments", "width", "n_halves", "n_frames", "n_parts",
     "n_offsets", "n_source", "size", "stride", "column",
-    "frame_stride", "atom_stride",
+    "n_members", "n_groups", "n_chunks", "n_tiles",
 }  # fmt: skip
 # An ordinary model, and a large one: the numbers of functions, components and so on.
 MODELS = {
@@ -105,6 +107,11 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "frames of a batch": Kernel(assembly.frames_kernel, "", {"FRAMES": 128}, 4),
         "members of a batch": Kernel(
             assembly.members_kernel, "members", {"KIND": 2, "COLUMNS": 6, "STEPS": 7}
+        ),
+        "counts of groups": Kernel(tiles.count_kernel, "tiles", {}),
+        "members of groups": Kernel(tiles.place_kernel, "tiles", {"TILE": ROW_TILE}),
+        "groups of tiles": Kernel(
+            tiles.owner_kernel, "tile_owners", {"TILE": ROW_TILE, "STEPS": 7}
         ),
         "radial forces": Kernel(pair_forces.radial_kernel, "radial_forces", near | PLACED),
         "angular forces": Kernel(pair_forces.angular_kernel, "angular_forces", pairs | PLACED),

@@ -45,6 +45,10 @@ CANDIDATES = {
     "invariants": [
         {"ITEMS": i, "num_warps": w} for i, w in [(16, 1), (16, 4), (32, 1), (64, 2), (128, 4)]
     ],
+    "tiles": [
+        {"CHUNK": c, "GROUPS": g, "num_warps": w}
+        for c, g, w in [(512, 4, 2), (512, 8, 4), (1024, 4, 4), (1024, 8, 8), (256, 8, 2)]
+    ],
     "loss_slopes": [{"ATOMS": a, "num_warps": w} for a, w in [(32, 1), (64, 2), (128, 4)]],
     "changes": [{"BLOCK": b, "num_warps": w} for b, w in [(64, 2), (128, 4), (256, 4)]],
 }

@@ -26,7 +26,7 @@ from nepkit.model.invariants import Invariants
 from nepkit.model.rows import RowEvaluation
 from nepkit.ops import invariants, layers, pairs, products, segment
 from nepkit.ops.geometry import Geometry
-from nepkit.ops.groups import TiledGroups
+from nepkit.ops.groups import TiledGroups, tiles_of_groups
 from nepkit.ops.policy import on_reference_path, reference_path
 from nepkit.ops.segment import Segments
 from nepkit.ops.tables import PAIR_TABLES
@@ -128,6 +128,27 @@ def test_invariants(l_max, higher, dtype):
     ):
         for found in both(operator, *arguments):
             agree(found, [wanted])
+
+
+@pytest.mark.parametrize("tile", [1, 16])
+@pytest.mark.parametrize(
+    ("n_members", "n_groups"), [(0, 3), (0, 0), (1, 1), (40, 1), (1100, 2), (700, 33), (90, 600)]
+)
+def test_tiles_of_groups(n_members, n_groups, tile):
+    """Each member of a group once, in the order of members, in tiles of the group."""
+    generator = torch.Generator().manual_seed(n_members)
+    group = torch.randint(-1, max(n_groups, 1), (n_members,), generator=generator).int()
+    (start, owner, member), wanted = both(tiles_of_groups, group, n_groups, tile)
+    for found, other in zip((start, owner, member), wanted):
+        assert found.dtype == torch.int32 and torch.equal(found, other)
+    assert len(owner) == n_members // tile + n_groups
+    for g in range(n_groups):
+        slots = member[tile * start[g] : tile * start[g + 1]]
+        assert (owner[start[g] : start[g + 1]] == g).all()
+        of_group = (group == g).nonzero().flatten()
+        assert torch.equal(slots[: len(of_group)].long(), of_group)
+        assert (slots[len(of_group) :] == n_members).all()
+    assert (member[tile * start[n_groups] :] == n_members).all()
 
 
 @dtypes

@@ -32,10 +32,10 @@ class Resident:
     def prepare(self, parts: list[np.ndarray]):
         """Nothing to do ahead of time."""
 
-    def inputs(self, parts: list[np.ndarray]) -> list[list[Tensor]]:
-        """What ``batch`` needs of each part of a batch of frames (B,)."""
+    def inputs(self, parts: list[np.ndarray], sizes: list[Sizes]) -> list[list[Tensor]]:
+        """What ``batch`` needs of each part of a batch of frames (B,), on rungs of ``sizes``."""
         # torch keeps pinned memory until the copies out of it are done.
-        return [[self.ladder.frames(p, self.ladder.sizes(p)).pin_memory()] for p in parts]
+        return [[self.ladder.frames(*part).pin_memory()] for part in zip(parts, sizes)]
 
     def batch(self, inputs: list[Tensor], sizes: Sizes) -> Batch:
         """The batch, filled up to ``sizes``."""
@@ -57,8 +57,8 @@ class Streamed:
         """Begin to send what the next call of ``inputs`` will ask for."""
         self._ahead = parts, self._thread.submit(self._sent, parts)
 
-    def inputs(self, parts: list[np.ndarray]) -> list[list[Tensor]]:
-        """The tensors of the batch of each part, on the device."""
+    def inputs(self, parts: list[np.ndarray], sizes: list[Sizes]) -> list[list[Tensor]]:
+        """The tensors of the batch of each part, on the device; they have the sizes of their rung."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and _same(ahead[0], parts):
             sent, ready = ahead[1].result()

@@ -18,8 +18,8 @@ class Compiled:
     """``function(model, batch, ...)`` under Inductor, or as it is where that cannot be had.
 
     ``function`` takes tensors and constants and returns tensors; no gradients are recorded. It
-    runs as it is until ``start``, and after the first call has shown that nothing compiles here:
-    then ``failure`` says why.
+    runs as it is after the first call has shown that nothing compiles here: then ``failure`` says
+    why.
     """
 
     def __init__(self, function: Callable):

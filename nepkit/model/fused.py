@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from ..data.batch import Batch
@@ -36,9 +38,11 @@ class FusedEvaluation(Evaluation):
         with stage("invariants"):
             q = descriptors(near, self.s, *self.values)
         with stage("network"):
-            self.network = FusedNetwork(self.weights, batch.types)
-            energies, slope = self.network.forward(q * model.q_scaler)
-        self.q_slope = slope * model.q_scaler  # dU/dq (N, D)
+            # The q_scaler in the first weights, which are fewer than descriptors.
+            first, *others = self.weights.hidden
+            scaled = replace(self.weights, hidden=(first * model.q_scaler, *others))
+            self.network = FusedNetwork(scaled, batch.types)
+            energies, self.q_slope = self.network.forward(q)  # dU/dq (N, D)
         return q, energies
 
     def _contracted(
@@ -69,7 +73,9 @@ class FusedEvaluation(Evaluation):
         return self.q_dot
 
     def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
-        return self.network.backward(energies, q_dot)
+        weights, q_bar = self.network.backward(energies, q_dot)
+        first, *others = weights.hidden
+        return replace(weights, hidden=(first * self.model.q_scaler, *others)), q_bar
 
     def _coefficient_gradients(self, q_bar: Tensor) -> tuple[Tensor, Tensor]:
         s_bar = sum_gradients(

@@ -32,7 +32,7 @@ class FusedNetwork:
         self.where = groups.member, groups.tiles.owner
 
     def forward(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """U (N,) eV and dU/dq (N, D) of scaled descriptors q (N, D)."""
+        """U (N,) eV and dU/dq (N, D) of descriptors q (N, D), as the first weights take them."""
         weights = self.weights
         self.inputs = [q]
         for weight, bias in zip(weights.hidden, weights.bias):

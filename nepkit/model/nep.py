@@ -117,12 +117,11 @@ class Evaluation:
         ``energies`` (N,), ``forces`` (N, 3), ``virials`` (B, 6) or None. This is the gradient of
         sum_i [dL/dU_i U_i + <dU_i/da, J v>] with a and J v constant: no pair is differentiated.
         """
-        scaler = self.model.q_scaler
         with stage("tangent densities"):
             q_dot = self._tangents(forces, virials)
         with stage("parameter gradients"):
-            weights, q_bar = self._network_gradient(energies, q_dot * scaler)
-            radial, angular = self._coefficient_gradients(q_bar * scaler)
+            weights, q_bar = self._network_gradient(energies, q_dot)
+            radial, angular = self._coefficient_gradients(q_bar)
         gradients = {f"hidden_weight_{k}": w for k, w in enumerate(weights.hidden)}
         gradients |= {f"hidden_bias_{k}": b for k, b in enumerate(weights.bias)}
         gradients |= {"output_weight": weights.output, "element_bias": weights.element}
@@ -138,7 +137,7 @@ class Evaluation:
         raise NotImplementedError
 
     def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
-        """Gradient of sum_i [energies_i U_i + dU_i/dq . q_dot_i] to the weights and to q, scaled."""
+        """Gradient of sum_i [energies_i U_i + dU_i/dq . q_dot_i] to the weights and to q (N, D)."""
         raise NotImplementedError
 
     def _coefficient_gradients(self, q_bar: Tensor) -> tuple[Tensor, Tensor]:

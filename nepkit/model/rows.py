@@ -38,7 +38,8 @@ class RowEvaluation(Evaluation):
         return q, energies
 
     def _network_gradient(self, energies: Tensor, q_dot: Tensor) -> tuple[NetworkWeights, Tensor]:
-        return self.network.backward(energies, q_dot)
+        weights, q_bar = self.network.backward(energies, q_dot * self.model.q_scaler)
+        return weights, q_bar * self.model.q_scaler
 
     def _descriptors(self) -> Tensor:
         batch: Batch = self.batch

@@ -46,6 +46,10 @@ def _derivative(l: int, m: int) -> tuple[tuple[int, ...], Fraction]:
     return tuple(c // divisor for c in integers), Fraction(divisor, scale)
 
 
+# At hand as numbers: torch's compiler follows the code of solid_harmonics, but not fractions.
+_COEFFICIENTS = {(l, m): _derivative(l, m)[0] for l in range(1, 9) for m in range(l + 1)}
+
+
 @cache
 def three_body_weights(l_max: int) -> tuple[float, ...]:
     """Weight of each squared component (L,) in the invariants q_l, both m = +-|m| counted."""
@@ -79,7 +83,7 @@ def solid_harmonics(vectors: Tensor, distance: Tensor, l_max: int) -> tuple[Tens
         powers.append(powers[-1] * z)
     for l in range(1, l_max + 1):
         for m in range(l + 1):
-            coefficients = _derivative(l, m)[0]
+            coefficients = _COEFFICIENTS[l, m]
             height = _polynomial(coefficients, powers, z)
             slope = _polynomial([k * c for k, c in enumerate(coefficients)][1:], powers, z)
             if m == 0:

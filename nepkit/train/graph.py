@@ -83,11 +83,11 @@ class StepGraphs:
         )
 
     def _ready(self, parts: list[np.ndarray]):
-        inputs = self.feed.inputs(parts)
         sizes = [self.feed.ladder.sizes(part) for part in parts]
-        if self.direct:
+        inputs, key = self.feed.inputs(parts, sizes), tuple(sizes)
+        full = key not in self.graphs and len(self.graphs) >= MOST_GRAPHS
+        if self.direct or full or self.trusted is False:
             return None, self._static(inputs), sizes
-        key = tuple(sizes)
         if key not in self.graphs:
             self.graphs[key] = self._captured(inputs, sizes)
         graph, static = self.graphs[key]
@@ -122,8 +122,6 @@ class StepGraphs:
         with torch.cuda.stream(stream):
             self.differentiate(self._batches(static, sizes))
         torch.cuda.current_stream(device).wait_stream(stream)
-        if len(self.graphs) >= MOST_GRAPHS or self.trusted is False:
-            return None, static
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
             self.advance(self._batches(static, sizes))
