@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,103 +12,13 @@ from .config import Stage, read_nep_in
 from .data.frame import Frame
 from .data.xyz import read_xyz
 from .errors import UserError
+from .train.compared import KINDS, Compared, Comparison
 from .train.folder import read_manifest
 from .train.outputs import MISSING, Errors
 from .train.report import formula
 from .train.start import data_file
-from .units import ELEMENTS
 
 SETS = ("train", "test")
-
-
-class Kind(NamedTuple):
-    """A quantity that predictions and labels are compared in."""
-
-    name: str  # of its file
-    title: str
-    unit: str  # of its file; errors are told in a thousandth of it
-    components: tuple[str, ...]
-
-
-KINDS = (
-    Kind("energy", "Energy", "eV/atom", ("",)),
-    Kind("force", "Force", "eV/Å", ("x", "y", "z")),
-    Kind("virial", "Virial", "eV/atom", ("xx", "yy", "zz", "xy", "yz", "zx")),
-)
-
-
-class Scores(NamedTuple):
-    """How far predictions are from n labels, in the unit of the labels."""
-
-    rmse: float
-    mae: float
-    r2: float  # 1 less the squared errors over the variance; NaN for equal labels
-    n: int
-
-
-class Compared(NamedTuple):
-    """Labels and predictions (n, components), NaN where there is none; n frames or atoms."""
-
-    label: np.ndarray
-    predicted: np.ndarray
-
-    @property
-    def error(self) -> np.ndarray:
-        """Predicted less label, (n, components)."""
-        return self.predicted - self.label
-
-    def known(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and predictions (m,), component by component, where there are both."""
-        known = ~np.isnan(self.error)
-        return self.label[known], self.predicted[known]
-
-    def scores(self, rows: np.ndarray | slice = slice(None)) -> Scores | None:
-        """Of some rows; None without a label among them."""
-        label, predicted = Compared(self.label[rows], self.predicted[rows]).known()
-        if not len(label):
-            return None
-        square = np.mean((predicted - label) ** 2)
-        variance = np.var(label)
-        r2 = 1 - square / variance if variance > 0 else np.nan
-        mae = np.mean(abs(predicted - label))
-        return Scores(float(np.sqrt(square)), float(mae), float(r2), len(label))
-
-
-@dataclass(frozen=True, eq=False)
-class DataSet:
-    """The results on one data set; ``frames`` is None where its file is not found."""
-
-    name: str  # train or test
-    compared: dict[str, Compared]  # by name of kind; without those that have no label
-    frames: list[Frame] | None
-
-    @cached_property
-    def atom_frame(self) -> np.ndarray:
-        """(atoms,) number of the frame of each atom."""
-        return np.repeat(np.arange(len(self.frames)), [len(frame) for frame in self.frames])
-
-    def by_source(self) -> dict[str, dict[str, Scores]]:
-        """Errors by source and kind; nothing without frames.
-
-        The source is the config_type, without a number of the frame as in ``liquid/17``.
-        """
-        sources = np.array([re.sub(r"/\d+$", "", frame.source) for frame in self.frames or ()])
-        groups = {}
-        for source in sorted(set(sources.tolist())):
-            frames = sources == source
-            rows = {"energy": frames, "virial": frames, "force": frames[self.atom_frame]}
-            found = {kind: c.scores(rows[kind]) for kind, c in self.compared.items()}
-            groups[source or "(no config_type)"] = {k: s for k, s in found.items() if s}
-        return {source: found for source, found in groups.items() if found}
-
-    def by_element(self) -> dict[str, dict[str, Scores]]:
-        """Errors of the forces by element, in the order of atomic numbers."""
-        if not self.frames or "force" not in self.compared:
-            return {}
-        numbers = np.concatenate([frame.numbers for frame in self.frames])
-        present = np.unique(numbers).tolist()
-        scores = {ELEMENTS[z - 1]: self.compared["force"].scores(numbers == z) for z in present}
-        return {element: {"force": found} for element, found in scores.items() if found}
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +37,7 @@ class Results:
     """Everything that figures and reports are made of."""
 
     folder: Path
-    sets: list[DataSet]
+    sets: list[Comparison]
     history: History | None
     about: dict  # data and versions, as in nepkit_run.json
 
@@ -180,7 +87,7 @@ def _read_table(path: Path, width: int, **options) -> np.ndarray:
     return table
 
 
-def _read_set(folder: Path, name: str, recorded: str | None) -> DataSet | None:
+def _read_set(folder: Path, name: str, recorded: str | None) -> Comparison | None:
     compared = read_compared(folder, name)
     if not compared:
         return None
@@ -195,7 +102,7 @@ def _read_set(folder: Path, name: str, recorded: str | None) -> DataSet | None:
             compared["energy"].label[ignored] = np.nan
             if np.isnan(compared["energy"].error).all():
                 del compared["energy"]
-    return DataSet(name, compared, frames)
+    return Comparison(name, compared, frames)
 
 
 def _check_frames(compared: dict[str, Compared], frames: list[Frame], path: Path, folder: Path):

@@ -17,7 +17,7 @@ from nepkit import UserError
 from nepkit.cli import main
 from nepkit.data.xyz import read_xyz
 from nepkit.report import content, write_report
-from nepkit.results import Compared
+from nepkit.train.compared import Compared
 
 KINDS = {"energy": 1, "force": 3, "virial": 6}
 
@@ -99,7 +99,8 @@ def test_tables_settings_and_versions(finished, page):
     errors = {name: numbers[:, :3] - numbers[:, 3:] for name, numbers in errors.items()}
     rows = cells(page)
     assert [row[0] for row in rows] == [
-        "train", "test", "(no config_type)", "&lt;/script&gt;", "a", "Si", "Ge"
+        "train", "test", "(no config_type)", "&lt;/script&gt;", "a", "Si", "Ge", "2 atoms",
+        "3 atoms", "4 atoms",
     ]  # fmt: skip
     for row, error in zip(rows, errors.values()):
         assert row[4] == f"{1e3 * np.sqrt(np.mean(error**2)):.2f}"

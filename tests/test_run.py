@@ -25,6 +25,7 @@ MISSING = -1e6
 EVERYTHING = {
     "checkpoint.pt", "history.csv", "loss.out", "nep.in", "nep.restart", "nep.txt", "nep_best.txt",
     "nepkit.lock", "nepkit.log", "nepkit_resolved.in", "nepkit_run.json", "train.xyz",
+    "errors.csv", "largest_errors.csv",
     *(f"{name}_train.out" for name in ("energy", "force", "virial", "stress")),
 }  # fmt: skip
 

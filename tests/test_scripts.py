@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from run_files import make_run, random_frames
+
+from nepkit.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGE = ROOT / "data" / "sige"
@@ -22,6 +26,14 @@ def run(script, *arguments, code=0):
     )
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
+
+
+def script(name):
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_examples_train_and_predict(tmp_path):
@@ -69,9 +81,7 @@ def test_bench_step_knows_its_cases():
 
 def test_the_generator_of_sige_still_makes_these_structures():
     """Structures are made without a DFT code; their numbers of atoms are those of the data."""
-    spec = importlib.util.spec_from_file_location("make_sige", ROOT / "scripts" / "make_sige.py")
-    make_sige = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_sige)
+    make_sige = script("make_sige")
     made = sorted((name, len(atoms)) for _, atoms, name, _ in make_sige.frames())
     stored = []
     for file in ("train.xyz", "test.xyz"):
@@ -82,3 +92,41 @@ def test_the_generator_of_sige_still_makes_these_structures():
             stored.append((name, int(lines[place])))
             place += int(lines[place]) + 2
     assert made == sorted(stored)
+
+
+def test_ablate_compares_settings_and_goes_on(tmp_path, monkeypatch, capsys):
+    ablate = script("ablate")
+    folder = make_run(tmp_path / "run", random_frames(5), test=random_frames(2, first_seed=40))
+
+    def call(command, **files):  # in this process, which has torch already
+        return main(["train", *command[3:]])
+
+    monkeypatch.setattr(ablate.subprocess, "call", call)
+
+    def printed(*arguments) -> str:
+        words = [folder, "--out", tmp_path / "out", "--device", "cpu", *arguments]
+        monkeypatch.setattr(sys, "argv", ["ablate.py", *map(str, words)])
+        capsys.readouterr()
+        ablate.main()
+        return capsys.readouterr().out
+
+    printed("--seeds", 1, "as it is")
+    first = (tmp_path / "out" / "runs.csv").read_text().splitlines()
+    text = printed("--seeds", 2, "as it is", "rate: 'learning_rate=5e-3 1e-5'")
+    assert "as it is, seed 0:" not in text and "as it is, seed 1:" in text
+    rows = (tmp_path / "out" / "runs.csv").read_text().splitlines()
+    assert len(rows) == 5 and rows[:2] == first
+    errors = np.loadtxt(tmp_path / "out" / "rate-1" / "loss.out")
+    row = dict(zip(rows[0].split(","), rows[-1].split(",")))
+    assert row["setting"] == "rate" and row["seed"] == "1"
+    assert float(row["last force"]) == pytest.approx(1e3 * errors[-1, 8], rel=1e-4)
+    assert float(row["train energy"]) == pytest.approx(1e3 * errors[-1, 4], rel=1e-4)
+    assert text.strip().endswith((tmp_path / "out" / "table.md").read_text().strip())
+    both = [float(r.split(",")[3]) for r in rows[1:] if r.startswith("as it is")]
+    line = next(x for x in text.splitlines() if x.startswith("| as it is"))
+    mean, deviation = line.split("|")[3].split("±")
+    assert float(mean) == pytest.approx(np.mean(both), rel=1e-3)
+    assert float(deviation) == pytest.approx(np.std(both, ddof=1), rel=1e-2)
+    # Other keywords under the same name begin anew.
+    assert "rate, seed 0:" in printed("--seeds", 1, "rate: generation=3")
+    assert len((tmp_path / "out" / "runs.csv").read_text().splitlines()) == 5

@@ -5,7 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from ..results import KINDS, SETS, History
+from ..results import SETS, History
+from ..train.compared import KINDS
 from .style import COLORS, COLUMN, GREY, new_figure, plain_log
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..results import KINDS, Compared
+from ..train.compared import KINDS, Compared
 from ..train.report import three_digits
 from .style import COLORS, GREY, PAGE, new_figure, plain_log
 

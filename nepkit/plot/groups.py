@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..results import KINDS, Scores
+from ..train.compared import KINDS, Groups
 from .style import COLORS, COLUMN, PAGE, new_figure
 
 # Groups drawn at most: those of the largest errors.
 MOST = 50
 
 
-def draw_groups(groups: dict[str, dict[str, dict[str, Scores]]]) -> Figure:
+def draw_groups(groups: dict[str, Groups]) -> Figure:
     """``groups``: by data set, name of the group and kind. The largest errors on top."""
     kinds = [
         kind
@@ -49,7 +49,7 @@ def draw_groups(groups: dict[str, dict[str, dict[str, Scores]]]) -> Figure:
     return figure
 
 
-def _rmse(found: dict[str, dict[str, Scores]], name: str, kind: str) -> float:
+def _rmse(found: Groups, name: str, kind: str) -> float:
     scores = found.get(name, {}).get(kind)
     return scores.rmse if scores else np.nan
 

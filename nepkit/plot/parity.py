@@ -7,7 +7,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..results import KINDS, Compared, Kind
+from ..train.compared import KINDS, Compared, Kind
 from ..train.report import three_digits
 from .style import COLORS, GREY, PAGE, new_figure
 

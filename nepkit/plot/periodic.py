@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ..results import KINDS, Scores
+from ..train.compared import KINDS, Scores
 from ..train.report import three_digits
 from ..units import ATOMIC_NUMBERS
 from .style import COLORS, PAGE, new_figure, plain_log

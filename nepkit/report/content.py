@@ -11,7 +11,8 @@ from itertools import islice
 import numpy as np
 
 from ..data.frame import Frame
-from ..results import KINDS, Compared, DataSet, History, Results
+from ..results import History, Results
+from ..train.compared import KINDS, Compared, Comparison
 from ..units import ELEMENTS
 
 # Bytes of frames that a report takes along, to be saved from the page.
@@ -72,7 +73,7 @@ def _history(history: History) -> dict:
     }  # fmt: skip
 
 
-def _frames(data: DataSet, texts: dict[str, list[str]] | None) -> dict | None:
+def _frames(data: Comparison, texts: dict[str, list[str]] | None) -> dict | None:
     if data.frames is None:
         return None
     return {
@@ -88,14 +89,14 @@ def formula(frame: Frame) -> str:
     return "".join(f"{ELEMENTS[z - 1]}{n if n > 1 else ''}" for z, n in counts)
 
 
-def _rows(data: DataSet, kind: str) -> int:
+def _rows(data: Comparison, kind: str) -> int:
     """Frames or atoms with a label."""
     if kind not in data.compared:
         return 0
     return int((~np.isnan(data.compared[kind].error).all(1)).sum())
 
 
-def _dots(data: DataSet, kind: str, most: int) -> dict:
+def _dots(data: Comparison, kind: str, most: int) -> dict:
     """Labels and predictions, row after row, None where missing; the frame of each row.
 
     For forces also the atom (from 0 in its frame) and its element.
@@ -139,7 +140,7 @@ def _rounded(values: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else value for value in rounded]
 
 
-def frame_texts(sets: list[DataSet]) -> dict[str, list[str]] | None:
+def frame_texts(sets: list[Comparison]) -> dict[str, list[str]] | None:
     """The lines of every frame as they stand in its file; None where they are more than MOST_TEXT."""
     texts, total = {}, 0
     for data in sets:

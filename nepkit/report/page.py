@@ -8,10 +8,13 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ..results import KINDS, Results, Scores
+from ..results import Results
+from ..train.compared import KINDS, Scores
 from ..units import ATOMIC_NUMBERS
 from .content import content
 
+# What the groups of a division are sorted by, if not by their names.
+ORDER = {"element": ATOMIC_NUMBERS.get, "size": lambda name: int(name.split()[0])}
 # What a report is known by, in its first lines.
 GENERATOR = b'<meta name="generator" content="nepkit report">'
 
@@ -83,9 +86,9 @@ def _errors(results: Results) -> str:
     for title, groups in (
         ("source", [data.by_source() for data in results.sets]),
         ("element", [data.by_element() for data in results.sets]),
+        ("size", [data.by_size() for data in results.sets]),
     ):
-        members = {name for found in groups for name in found}
-        members = sorted(members, key=ATOMIC_NUMBERS.get if title == "element" else None)
+        members = sorted({name for found in groups for name in found}, key=ORDER.get(title))
         if not members:
             continue
         rows = {

@@ -18,6 +18,7 @@ from ..model.evaluate import Prediction
 from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from ..units import GPA_PER_EV_PER_CUBIC_ANGSTROM
+from .compared import Compared
 from .folder import OutputFolder
 
 # What GPUMD writes where a label is missing.
@@ -70,17 +71,20 @@ class Targets:
         )
 
 
+def compare(prediction: Prediction, targets: Targets) -> dict[str, Compared]:
+    """Labels and predictions by name of kind, energies and virials per atom."""
+    n_atoms = targets.n_atoms[:, None]
+    counted = np.where(targets.energy_weight > 0, targets.energy, np.nan)
+    return {
+        "energy": Compared(counted[:, None] / n_atoms, prediction.energy[:, None] / n_atoms),
+        "force": Compared(targets.forces, prediction.forces),
+        "virial": Compared(targets.virial / n_atoms, prediction.virial / n_atoms),
+    }
+
+
 def errors(prediction: Prediction, targets: Targets) -> Errors:
     """Errors of ``prediction``; energies and virials per atom."""
-    n_atoms = targets.n_atoms
-    return Errors(
-        _rms(
-            prediction.energy / n_atoms,
-            np.where(targets.energy_weight > 0, targets.energy, np.nan) / n_atoms,
-        ),
-        _rms(prediction.forces, targets.forces),
-        _rms(prediction.virial / n_atoms[:, None], targets.virial / n_atoms[:, None]),
-    )
+    return Errors(*(compared.rmse for compared in compare(prediction, targets).values()))
 
 
 def mean_energy_error(prediction: Prediction, targets: Targets) -> float:
@@ -90,13 +94,6 @@ def mean_energy_error(prediction: Prediction, targets: Targets) -> float:
     if not known.any():
         return 0.0
     return float(np.average(error[known], weights=targets.energy_weight[known]))
-
-
-def _rms(predicted: np.ndarray, label: np.ndarray) -> float | None:
-    known = ~np.isnan(label)
-    if not known.any():
-        return None
-    return float(np.sqrt(np.mean((predicted[known] - label[known]) ** 2)))
 
 
 def output_names(stem: str) -> list[str]:

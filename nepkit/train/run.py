@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,14 @@ from .. import __version__ as version
 from ..config import NepConfig, read_nep_in, to_nep_in
 from ..errors import UserError
 from ..files import write_atomically
-from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from . import checkpoint, profiling
 from .device import check_force_mode, choose_device, describe_device, precision_type
 from .fine_tune import foundation_file, frozen_descriptor, load_foundation
+from .finish import finish, finished, results_of
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
-from .outputs import Errors, error_table, errors, output_names, write_outputs
+from .outputs import Errors, error_table
 from .parametrisation import is_shared
 from .prediction import predict_run
 from .profiling import check_profile
@@ -104,7 +103,7 @@ def _train(
     foundation = foundation_file(setup.run_dir, config)
     if foundation is not None and restart:
         load_foundation(foundation, config, lambda line: None)  # before anything is moved
-        if foundation.parent.samefile(folder.path) and foundation.name in _results_of(list(files)):
+        if foundation.parent.samefile(folder.path) and foundation.name in results_of(list(files)):
             raise UserError(
                 f"{foundation}: --restart would move this potential away; copy it to another name"
             )
@@ -119,7 +118,7 @@ def _train(
     state = checkpoint.load(folder.path)
     if state is not None:
         checkpoint.check(state, identity, config, folder.path)
-        if found := _results(state, config, folder, list(files)):
+        if found := finished(state, config, folder, list(files)):
             log(
                 f"nothing to do: all {state['done']} steps are done, the model is "
                 f"{folder.path / 'nep.txt'}; --restart trains anew"
@@ -137,7 +136,7 @@ def _train(
     except Interrupted:
         log(f"interrupted after step {run.done} of {run.total}; the checkpoint is written")
         raise
-    return _finish(run)
+    return finish(run)
 
 
 def _about(files: dict[str, Path], folder: OutputFolder) -> dict:
@@ -156,7 +155,7 @@ def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str
     """All files that a run writes, those of save_potential as far as they exist."""
     names = [
         "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "parity.png",
-        *[profiling.NAME] * (setup.profile > 0), *_results_of(sets),
+        *[profiling.NAME] * (setup.profile > 0), *results_of(sets),
     ]  # fmt: skip
     if _copies_zbl(setup, folder, config):
         names.append("zbl.in")
@@ -166,22 +165,6 @@ def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str
         if match and int(match[1]) <= total and int(match[1]) % interval == 0:
             names.append(entry.name)
     return names
-
-
-def _results_of(sets: list[str]) -> list[str]:
-    """What every finished run has."""
-    outputs = [name for data in sets for name in output_names(data)]
-    return ["nep.txt", "nep_best.txt", "nep.restart", checkpoint.NAME, *outputs]
-
-
-def _results(
-    state: dict, config: NepConfig, folder: OutputFolder, sets: list[str]
-) -> dict[str, Errors]:
-    """The errors of a run that is complete and whose files are as it left them; else nothing."""
-    total = sum(stage.generation for stage in config.stages)
-    if state["done"] != total or not folder.unchanged(_results_of(sets)):
-        return {}
-    return {name: Errors(**numbers) for name, numbers in state["finished"].items()}
 
 
 def _copies_zbl(setup: Setup, folder: OutputFolder, config: NepConfig) -> bool:
@@ -220,30 +203,3 @@ def _take_up(run: Run, state: dict | None):
         f"training for {run.total} steps; {len(run.model.flat)} parameters, "
         f"{len(run.model.pair_types)} pair types"
     )
-
-
-def _finish(run: Run) -> dict[str, Errors]:
-    """Write the results of a run that has taken all its steps; nep.txt comes last."""
-    path, log = run.folder.path, run.log
-    file, predictions = run.judge()
-    found = {}
-    for data in run.sets:
-        write_outputs(path, data.name, predictions[data.name], data.targets)
-        found[data.name] = errors(predictions[data.name], data.targets)
-    write_nep_restart(path / "nep.restart", file)
-    if not (path / "nep_best.txt").exists():
-        write_nep_txt(path / "nep_best.txt", file)
-    write_nep_txt(path / "nep.txt", file)
-    run.finished = {name: asdict(errors) for name, errors in found.items()}
-    run.save()
-    if run.step.skipped > 0:
-        log(f"warning: {int(run.step.skipped)} steps gave no finite gradient and were skipped")
-    if run.config.fine_tune and file.settings.neuron != run.config.model.neuron:
-        neurons = " ".join(map(str, file.settings.neuron))
-        log(f"nep.txt has neuron {neurons}: to go on with GPUMD's nep, write that into nep.in")
-    judged = run.sets[-1].name
-    log(f"done: {run.total} steps in {run.seconds():.0f} s; the model is {path / 'nep.txt'}")
-    if run.best_step < run.total:
-        log(f"the loss on {judged}.xyz was lowest at step {run.best_step}: nep_best.txt")
-    log(error_table(found))
-    return found
