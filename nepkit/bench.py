@@ -79,7 +79,7 @@ def bench(
     config = read_nep_in(run_dir / "nep.in", nep_in)
     check_neurons(config.model)
     setup = Setup(run_dir, choose_device(device), precision_type(precision), "analytic")
-    frames = read_frames(data_files(run_dir), config.model, _quiet)
+    frames = read_frames(data_files(run_dir), config, _quiet)
     n_atoms = sum(map(len, frames["train"]))
     config, _ = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
     with tempfile.TemporaryDirectory() as scratch, OutputFolder(Path(scratch)) as folder:

@@ -129,14 +129,16 @@ def _progress(folder: Path, state: dict) -> list[tuple[str, str]]:
     stages = len(state["steps"])
     stage = f", stage {state['stage'] + 1} of {stages}" if stages > 1 else ""
     rows = [("steps", f"{done:,} of {total:,} done{stage}, in {state['spent']:.0f} s")]
-    if state["best_step"]:
-        rows.append(("best", f"loss {state['best']:.4g} at step {state['best_step']:,}"))
+    if numbers := state["best"]["errors"]:
+        units = zip(numbers.items(), ("meV/atom", "meV/Å", "meV/atom"))
+        told = ", ".join(f"{k} {milli(x)} {unit}" for (k, x), unit in units if x is not None)
+        rows.append(("best", f"at step {state['best']['step']:,}: {told}"))
     here = (folder / "nep.in").exists()
     command = f"nepkit train {folder}" if here else f"nepkit train RUN_DIR --out {folder}"
     if at_work(folder):
         rows.append(("state", "a run is at work here now"))
     elif state["finished"]:
-        for name, found in state["finished"].items():
+        for name, found in state["finished"]["nep.txt"].items():
             values = (milli(found[k]) for k in ("energy", "force", "virial"))
             text = "energy {} meV/atom, force {} meV/Å, virial {} meV/atom".format(*values)
             rows.append((f"{name} RMSE", text))

@@ -139,6 +139,8 @@ KEYWORDS = {
     "save_potential": Keyword("run", "interval format [restart]", (whole(0), whole(0, 1))),
     "output_interval": Keyword("run", "N", (whole(1),)),
     "seed": Keyword("run", "N", (whole(0),)),
+    "valid_ratio": Keyword("run", "x", (real(0, below=1),)),
+    "early_stop": Keyword("run", "N", (whole(0),)),
     # The training, each stage its own.
     "generation": Keyword("stage", "N", (whole(0, 10**7, auto=True),), gpumd_default=100000),
     "epoch": Keyword("stage", "N", (whole(0, 10**7),)),

@@ -12,13 +12,16 @@ from .config import Stage, read_nep_in
 from .data.frame import Frame
 from .data.xyz import read_xyz
 from .errors import UserError
+from .train.best import judged as judged_set
 from .train.compared import KINDS, Compared, Comparison
 from .train.folder import read_manifest
 from .train.outputs import MISSING, Errors
 from .train.report import formula
-from .train.start import data_file
+from .train.start import VALID_FRAMES, data_file
 
-SETS = ("train", "test")
+# Columns of history.csv without a validation set.
+HISTORY_COLUMNS = 11
+SETS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,7 @@ class History:
     loss: np.ndarray  # (R,) of the whole training set
     learning_rate: np.ndarray | None  # (R,)
     errors: dict[tuple[str, str], np.ndarray]  # (R,) RMSE by set and kind; only what there is
-    best: int  # row of the lowest loss on the test set, on the training set without one
+    best: int  # row of the lowest loss on the set that the best model is chosen by
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,7 @@ def read_results(folder: str | os.PathLike) -> Results:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give the one that a run wrote to")
     about = read_manifest(folder)[1]
-    sets = [_read_set(folder, name, about.get("data", {}).get(name)) for name in SETS]
+    sets = [_read_set(folder, name, about.get("data", {})) for name in SETS]
     found = Results(folder, [data for data in sets if data], _read_history(folder), about)
     if not found.sets and not found.history:
         raise UserError(
@@ -87,15 +90,19 @@ def _read_table(path: Path, width: int, **options) -> np.ndarray:
     return table
 
 
-def _read_set(folder: Path, name: str, recorded: str | None) -> Comparison | None:
+def _read_set(folder: Path, name: str, recorded: dict[str, str]) -> Comparison | None:
     compared = read_compared(folder, name)
     if not compared:
         return None
-    path = data_file(folder, name)
-    if not path.exists() and recorded:
-        path = folder / recorded
+    file = "train" if name == "valid" else name
+    path = data_file(folder, file)
+    if not path.exists() and file in recorded:
+        path = folder / recorded[file]
     frames = read_xyz(path, progress=True) if path.exists() else None
     if frames is not None:
+        if name != "test" and (folder / VALID_FRAMES).exists():
+            valid = set(np.loadtxt(folder / VALID_FRAMES, dtype=int, ndmin=1).tolist())
+            frames = [frame for frame in frames if (frame.index in valid) == (name == "valid")]
         _check_frames(compared, frames, path, folder)
         ignored = [not frame.weight * frame.energy_weight for frame in frames]
         if "energy" in compared:  # as in the errors that the run tells
@@ -128,17 +135,22 @@ def _read_history(folder: Path) -> History | None:
         return None
     table = _read_table(path, 10)
     path, rate = folder / "history.csv", None
+    columns = [(name, kind.name) for name in ("train", "test") for kind in KINDS]
     if path.exists():
-        rows = _read_table(path, 11, delimiter=",", skiprows=1)
+        names = path.read_text(encoding="utf-8").partition("\n")[0].split(",")
+        rows = _read_table(path, len(names), delimiter=",", skiprows=1)
         # A run at work may be between the two.
-        table, rate = table[: len(rows)], rows[: len(table), 3]
+        table, rows = table[: len(rows)], rows[: len(table)]
+        rate = rows[:, 3]
+        # The errors of a validation set, which GPUMD does not have, are here alone.
+        table = np.hstack([table, rows[:, HISTORY_COLUMNS:]])
+        columns += [("valid", kind.name) for kind in KINDS if len(names) > HISTORY_COLUMNS]
     sound = np.isfinite(table).all(1)
     table, rate = table[sound], None if rate is None else rate[sound]
     if not len(table):
         return None
-    names = [(name, kind.name) for name in SETS for kind in KINDS]
-    errors = {key: table[:, 4 + k] for k, key in enumerate(names) if table[:, 4 + k].any()}
-    judged = SETS[1] if any(name == SETS[1] for name, _ in errors) else SETS[0]
+    errors = {key: table[:, 4 + k] for k, key in enumerate(columns) if table[:, 4 + k].any()}
+    judged = judged_set([name for name, _ in errors])
     resolved = folder / "nepkit_resolved.in"
     stage = read_nep_in(resolved).stages[-1] if resolved.exists() else Stage()
     columns = [errors.get((judged, kind.name), np.zeros(len(table))) for kind in KINDS]

@@ -101,6 +101,8 @@ RUN_LINES = {
     "save_potential 1000 0": {"save_potential": (1000, 0, 0)},
     "output_interval 10": {"output_interval": 10},
     "seed 7": {"seed": 7},
+    "valid_ratio 0.1": {"valid_ratio": 0.1},
+    "early_stop 2000": {"early_stop": 2000},
 }
 STAGE_LINES = {
     "generation 20000": {"generation": 20000},
@@ -360,6 +362,8 @@ MISTAKES = [
     ("save_potential 1 2 0", ["at most 1"]),
     ("output_interval 0", ["at least 1"]),
     ("seed -1", ["at least 0"]),
+    ("valid_ratio 1", ["below 1"]),
+    ("early_stop -1", ["at least 0"]),
     ("seed 4294967296", ["whole number"]),
     ("generation -1", ["at least 0"]),
     ("generation 10000001", ["at most 10000000"]),

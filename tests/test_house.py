@@ -20,7 +20,7 @@ LAYERS = [
     ["model"],
     ["ops"],
     ["data"],
-    ["config", "nep_in", "keywords"],
+    ["config", "settings", "nep_in", "keywords"],
     ["units", "files", "errors", "text"],
 ]
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}

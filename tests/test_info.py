@@ -118,10 +118,11 @@ def test_an_unfinished_run(folder, capsys, monkeypatch):
 def test_a_finished_run(folder, tmp_path, capsys):
     assert main(["train", str(folder), "--device", "cpu", "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    (table,) = [line.split() for line in said.splitlines() if re.match(r"test  +\d", line)]
+    ends = [re.match(r"(?:nep.txt )?test  +(\d.*)", line) for line in said.splitlines()]
+    ((energy, force, _),) = [end[1].split() for end in ends if end]
     rows = info(tmp_path / "out", capsys)
     assert rows["steps"].startswith("6 of 6 done")
-    assert rows["test RMSE"].startswith(f"energy {table[1]} meV/atom, force {table[2]} meV/Å")
+    assert rows["test RMSE"].startswith(f"energy {energy} meV/atom, force {force} meV/Å")
     assert f"nepkit train RUN_DIR --out {tmp_path / 'out'} goes on" in rows["state"]
     assert "does not lie here" in info(tmp_path / "out" / "checkpoint.pt", capsys)["data"]
     assert info(tmp_path / "out" / "nep.txt", capsys)["elements"] == "2: Si Ge"

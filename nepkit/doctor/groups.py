@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..data import check
-from ..units import ELEMENTS
+from ..data.composition import formula, formulas_of, same_rows
 from .facts import Facts
 from .findings import Finding
 from .fingerprint import SAME, alike
@@ -23,7 +23,7 @@ class Compositions:
     """Frames grouped by their composition as a formula, Si8 and Si64 together."""
 
     def __init__(self, counts: np.ndarray):
-        self.formulas = counts // np.gcd.reduce(counts, axis=1)[:, None]
+        self.formulas = formulas_of(counts)
         self.number = same_rows(self.formulas)
         order = np.argsort(self.number, kind="stable")
         ends = np.cumsum(np.bincount(self.number))
@@ -35,20 +35,6 @@ class Compositions:
             members = group[chosen[group]]
             if len(members) >= least:
                 yield formula(self.formulas[members[0]]), members
-
-
-def same_rows(rows: np.ndarray) -> np.ndarray:
-    """A number for each row, the same for equal rows."""
-    rows = np.ascontiguousarray(rows)
-    whole = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    return np.unique(whole, return_inverse=True)[1].ravel()
-
-
-def formula(counts: np.ndarray) -> str:
-    """SiO2, from the atoms of each element (94,)."""
-    return "".join(
-        ELEMENTS[k] + (str(counts[k]) if counts[k] > 1 else "") for k in np.flatnonzero(counts)
-    )
 
 
 def signs(facts: Facts, groups: Compositions) -> list[Finding]:

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 # Widths of a column and of a page of a journal, inches.
 COLUMN, PAGE = 3.4, 7.0
 # Okabe-Ito colours: told apart by colour-blind readers and in grey.
-COLORS = {"train": "#0072B2", "test": "#D55E00"}
+COLORS = {"train": "#0072B2", "valid": "#009E73", "test": "#D55E00"}
 GREY = "0.45"
 _STYLE = {
     "font.family": "DejaVu Sans", "font.size": 7.5, "axes.titlesize": 8, "axes.labelsize": 8,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import lzma
 import math
-from collections import Counter
 from itertools import islice
 
 import numpy as np
 
-from ..data.frame import Frame
+from ..data.composition import element_counts, formula
 from ..results import History, Results
 from ..train.compared import KINDS, Compared, Comparison
 from ..units import ELEMENTS
@@ -78,15 +77,9 @@ def _frames(data: Comparison, texts: dict[str, list[str]] | None) -> dict | None
         return None
     return {
         "source": [frame.source for frame in data.frames],
-        "formula": [formula(frame) for frame in data.frames],
+        "formula": [formula(counts) for counts in element_counts(data.frames)],
         "text": None if texts is None else texts[data.name],
     }
-
-
-def formula(frame: Frame) -> str:
-    """Elements with their numbers of atoms, in the order of atomic numbers."""
-    counts = sorted(Counter(frame.numbers.tolist()).items())
-    return "".join(f"{ELEMENTS[z - 1]}{n if n > 1 else ''}" for z, n in counts)
 
 
 def _rows(data: Comparison, kind: str) -> int:

@@ -1,7 +1,7 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const tip = document.getElementById("tip");
-const SETS = ["train", "test"];
+const SETS = ["train", "valid", "test"];
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
 const plain = x => Number(x.toPrecision(6)).toString();
 

@@ -8,7 +8,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ..results import Results
+from ..results import SETS, Results
 from ..train.compared import KINDS, Scores
 from ..units import ATOMIC_NUMBERS
 from .content import content
@@ -26,6 +26,7 @@ def make_page(results: Results) -> str:
         "title": escape(f"nepkit: {results.folder.resolve().name}"),
         "about": _about(results),
         "errors": _errors(results),
+        "key": " ".join(f'<span class="{name}">● {name}</span>' for name in _sets(results)),
         "notes": "".join(f'<p class="note">{escape(note)}</p>\n' for note in notes),
         "settings": escape(_text(results.folder / "nepkit_resolved.in") or "not there"),
         # In a script element < could begin its end.
@@ -40,6 +41,13 @@ def make_page(results: Results) -> str:
         name, rest = piece.split("]]", 1)
         page += [parts[name], rest]
     return "".join(page)
+
+
+def _sets(results: Results) -> list[str]:
+    """The data sets that something is known of."""
+    known = {data.name for data in results.sets}
+    known |= {name for name, _ in results.history.errors} if results.history else set()
+    return [name for name in SETS if name in known]
 
 
 def _template(name: str) -> str:

@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..files import write_atomically
 from .folder import digest
 
-VERSION = 2
+VERSION = 3
 NAME = "checkpoint.pt"
 # The entries that every checkpoint has.
 ENTRIES = {

@@ -20,6 +20,7 @@ from ..model.nep import Nep
 from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
+from .best import Best, judged, stalled
 from .fine_tune import frozen_descriptor
 from .folder import OutputFolder
 from .log import RunLog, Table
@@ -36,18 +37,15 @@ from .tensorboard import Scalars
 UNUSABLE_STEPS = 10
 # Seconds between checkpoints, where no report brings one.
 CHECKPOINT_SECONDS = 60.0
-HISTORY = (
-    "step,stage,seconds,learning_rate,loss,"
-    "energy_train_eV_per_atom,force_train_eV_per_A,virial_train_eV_per_atom,"
-    "energy_test_eV_per_atom,force_test_eV_per_A,virial_test_eV_per_atom\n"
-)
+HISTORY = "step,stage,seconds,learning_rate,loss"
+ERRORS = ",energy_{0}_eV_per_atom,force_{0}_eV_per_A,virial_{0}_eV_per_atom"
 
 
 @dataclass
 class DataSet:
     """Frames ready for the model, with their labels."""
 
-    name: str  # train or test
+    name: str  # train, valid or test
     prepared: Prepared
     targets: Targets
 
@@ -59,7 +57,7 @@ class Run:
     folder: OutputFolder
     config: NepConfig  # resolved
     model: Nep
-    sets: list[DataSet]  # train, and test where there is one
+    sets: list[DataSet]  # train, and valid and test where there are such
     max_neighbors: tuple[int, int]
     identity: dict
     log: RunLog
@@ -68,8 +66,7 @@ class Run:
     tensorboard: bool = False  # whether to write the reports for TensorBoard too
     done: int = 0  # steps over all stages
     finished: dict = field(default_factory=dict)  # errors of a run that has written its results
-    best: float = float("inf")
-    best_step: int = 0
+    best: Best = field(default_factory=Best)
     spent: float = 0.0  # seconds in earlier processes
     _started: float = field(default_factory=time.monotonic)
 
@@ -87,11 +84,16 @@ class Run:
             frozen=frozen_descriptor(self.config),
         )
         self.loss_out = Table(self.folder.path / "loss.out")
-        self.history = Table(self.folder.path / "history.csv", HISTORY)
+        names = [data.name for data in self.sets]
+        # Those of GPUMD's columns, and what else there is.
+        self.columns = ["train", "test", *(name for name in names if name == "valid")]
+        head = HISTORY + "".join(ERRORS.format(name) for name in self.columns) + "\n"
+        self.history = Table(self.folder.path / "history.csv", head)
         self.total = sum(stage.generation for stage in self.config.stages)
         self.number = 0  # stage of the last step done
-        names = [data.name for data in self.sets]
-        self.table = ReportTable(names, self.total, self.config.output_interval)
+        self.judged = judged(names)
+        shown = list(dict.fromkeys(["train", self.judged]))
+        self.table = ReportTable(shown, self.total, self.config.output_interval)
 
     def stage_of(self, done: int) -> tuple[int, int]:
         """The stage that step ``done`` belongs to, and the step's number in it."""
@@ -101,11 +103,15 @@ class Run:
             done -= stage.generation
         return number, stage.generation
 
+    def over(self) -> bool:
+        """Whether no step is left to take."""
+        return self.done == self.total or stalled(self.config, self.done, self.best.step)
+
     def train(self):
         """Take all steps that are left."""
         interval = self.config.output_interval
         sampler = self._sampler(self.number)
-        if self.done < self.total:
+        if not self.over():
             # What has to be compiled is compiled before the clock of the bar starts.
             self.step.warm_up(sampler.frames(0))
             self.log(self.table.head)
@@ -114,7 +120,7 @@ class Run:
         recording = Recording(self.profile, self.step, self.folder.path / NAME, self.log)
         self.scalars = Scalars(self.tensorboard, self.folder.path, self.done)
         with bar, StopRequest() as stop, recording, self.scalars:
-            while self.done < self.total:
+            while not self.over():
                 recording.begin_step()
                 number, local = self.stage_of(self.done)
                 if number != self.number:
@@ -158,18 +164,18 @@ class Run:
                 f"last with frames {places};\nlook at these frames, or lower learning_rate"
             )
 
-    def judge(self) -> tuple[NepFile, dict[str, Prediction]]:
+    def judge(self, average: torch.Tensor | None = None) -> tuple[NepFile, dict[str, Prediction]]:
         """The model as a nep.txt, of the averaged parameters, and its predictions by data set.
 
-        As in GPUMD the common bias takes up the mean error of the training energies per atom.
+        ``average`` (n_parameters,): those of an earlier step. As in GPUMD the common bias takes up the mean error of the training energies per atom.
         """
-        flat = self.model.flat
-        file = model_to_file(self.model, self.step.average, self.max_neighbors)
+        flat, average = self.model.flat, self.step.average if average is None else average
+        file = model_to_file(self.model, average.to(flat.device), self.max_neighbors)
         model = model_from_file(file, device=flat.device, dtype=flat.dtype)
         found = {data.name: predict(model, data.prepared) for data in self.sets}
         train = self.sets[0].targets
         shift = mean_energy_error(found["train"], train)
-        if not (math.isfinite(shift) and torch.isfinite(self.step.average).all()):
+        if not (math.isfinite(shift) and torch.isfinite(average).all()):
             raise UserError(
                 f"{self.folder.path}: the parameters have grown beyond all bounds; lower "
                 "learning_rate or weight_decay and start anew with --restart"
@@ -185,23 +191,20 @@ class Run:
         stage = self.step.stage
         l1, l2 = (float(term) for term in regularisation(self.step.average, stage)[:2])
         total = l1 + l2 + formula(found["train"], stage)
-        test = found.get("test", Errors(None, None, None))
-        numbers = [*numbers_of(found["train"]), *numbers_of(test)]
-        self.loss_out.add(
-            " ".join([f"{self.done}", *(f"{x:.10g}" for x in (total, l1, l2, *numbers))])
-        )
+        nothing = Errors(None, None, None)
+        numbers = [x for name in self.columns for x in numbers_of(found.get(name, nothing))]
+        row = (total, l1, l2, *numbers[:6])
+        self.loss_out.add(" ".join([f"{self.done}", *(f"{x:.10g}" for x in row)]))
         rate = float(self.step.optimizer.param_groups[0]["lr"])
         start = f"{self.done},{self.number + 1},{self.seconds():.1f},{rate:.6g},{batch_loss:.8g}"
         self.history.add(",".join([start, *(f"{x:.8g}" for x in numbers)]))
-        judged = found.get("test", found["train"])
-        score = formula(judged, self.config.stages[-1])
-        if score < self.best:
-            self.best, self.best_step = score, self.done
+        errors_now = found[self.judged]
+        if self.best.offer(self.done, errors_now, self.step.average, self.config.stages[-1]):
             write_nep_txt(self.folder.path / "nep_best.txt", file)
         if self.table.shown(self.done):
             self.log(self.table.row(self.done, total, found, self.seconds()))
         self.scalars.add(self.done, total, rate, found)
-        return progress(total, self.sets[-1].name, judged)
+        return progress(total, self.judged, errors_now)
 
     def seconds(self) -> float:
         """Wall time of this run so far, earlier processes included."""
@@ -216,8 +219,7 @@ class Run:
                 "steps": [stage.generation for stage in self.config.stages],
                 "stage": self.number,
                 "done": self.done,
-                "best": self.best,
-                "best_step": self.best_step,
+                "best": self.best.state(),
                 "spent": self.seconds(),
                 "finished": self.finished,
                 "flat": self.model.flat,
@@ -233,7 +235,7 @@ class Run:
     def resume(self, state: dict):
         """Take up the run where ``state``, a checkpoint, left it."""
         self.done, self.spent = state["done"], state["spent"]
-        self.best, self.best_step = state["best"], state["best_step"]
+        self.best = Best.of(state["best"])
         for name in ("flat", "q_scaler", "file_q_scaler", "element_energy"):
             getattr(self.model, name).copy_(state[name])
         self.number = state["stage"]  # of the last step done, whose optimizer this is

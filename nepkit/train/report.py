@@ -12,10 +12,10 @@ ROWS = 25
 
 
 class ReportTable:
-    """Rows under one head, at most 100 columns wide; ``sets`` are train and perhaps test."""
+    """Rows under one head, at most 100 columns wide, of one or two data ``sets``."""
 
     def __init__(self, sets: list[str], total: int, interval: int):
-        self.total = total
+        self.total, self.sets = total, sets
         self.every = interval * max(1, math.ceil(total / interval / ROWS))
         blocks = "".join(
             f" |{name + ':':>7}{'energy':>8}{'force':>9}{'virial':>9}" for name in sets
@@ -33,7 +33,7 @@ class ReportTable:
         """One report."""
         blocks = "".join(
             f" |{milli(e.energy):>15}{milli(e.force):>9}{milli(e.virial):>9}"
-            for e in found.values()
+            for e in (found[name] for name in self.sets)
         )
         return f"{done:8d}{loss:11.4g}{blocks} |{seconds:8.0f}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -17,17 +18,17 @@ from ..files import write_atomically
 from . import checkpoint, profiling
 from .device import check_force_mode, choose_device, describe_device, precision_type
 from .fine_tune import foundation_file, frozen_descriptor, load_foundation
-from .finish import finish, finished, results_of
+from .finish import finish, finished, model_table, results_of
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
-from .outputs import Errors, error_table
+from .outputs import Errors
 from .parametrisation import is_shared
 from .prediction import predict_run
 from .profiling import check_profile
 from .schedule import resolve
 from .signals import Interrupted
-from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
+from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames, write_held_out
 from .tensorboard import check_tensorboard
 
 
@@ -94,8 +95,9 @@ def _train(
         log(note)
     check_neurons(config.model)
     files = data_files(setup.run_dir)
-    folder.check(_names(setup, folder, config, list(files)))
-    frames = read_frames(files, config.model, log)
+    sets = [*files, *["valid"] * (config.valid_ratio > 0)]
+    folder.check(_names(setup, folder, config, sets))
+    frames = read_frames(files, config, log)
     n_atoms = sum(map(len, frames["train"]))
     config, lines = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
     for line in lines:
@@ -103,7 +105,7 @@ def _train(
     foundation = foundation_file(setup.run_dir, config)
     if foundation is not None and restart:
         load_foundation(foundation, config, lambda line: None)  # before anything is moved
-        if foundation.parent.samefile(folder.path) and foundation.name in results_of(list(files)):
+        if foundation.parent.samefile(folder.path) and foundation.name in results_of(sets):
             raise UserError(
                 f"{foundation}: --restart would move this potential away; copy it to another name"
             )
@@ -111,6 +113,8 @@ def _train(
     identity = checkpoint.identity(config, setup.dtype, sources)
     if is_shared(len(config.model.elements)) and foundation is None:
         identity["shared base"] = "on"
+    if "valid" in frames:
+        identity["frames held out"] = _listing([frame.index for frame in frames["valid"]])
     if frozen_descriptor(config):
         identity["descriptor of fine_tune"] = "frozen"
     if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
@@ -118,17 +122,18 @@ def _train(
     state = checkpoint.load(folder.path)
     if state is not None:
         checkpoint.check(state, identity, config, folder.path)
-        if found := finished(state, config, folder, list(files)):
+        if models := finished(state, config, folder, sets):
             log(
                 f"nothing to do: all {state['done']} steps are done, the model is "
                 f"{folder.path / 'nep.txt'}; --restart trains anew"
             )
-            log(error_table(found))
-            return found
+            log(model_table(models))
+            return models["nep.txt"]
     folder.about = _about(files, folder)
-    folder.claim(_names(setup, folder, config, list(files)))
+    folder.claim(_names(setup, folder, config, sets))
     log.keep_in(folder.path / "nepkit.log")
     _write_inputs(setup, folder, config, log, changed=state is not None)
+    write_held_out(folder.path, frames)
     run = new_run(setup, folder, config, frames, identity, log)
     _take_up(run, state)
     try:
@@ -137,6 +142,12 @@ def _train(
         log(f"interrupted after step {run.done} of {run.total}; the checkpoint is written")
         raise
     return finish(run)
+
+
+def _listing(numbers: list[int]) -> str:
+    """What tells one list of frames from another, and fits into a message."""
+    told = f"{len(numbers)} ({' '.join(map(str, numbers[:5]))} ...)"
+    return f"{told} {hashlib.sha256(str(numbers).encode()).hexdigest()[:8]}"
 
 
 def _about(files: dict[str, Path], folder: OutputFolder) -> dict:

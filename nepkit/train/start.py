@@ -12,8 +12,10 @@ from ..config import ModelSettings, NepConfig
 from ..data.check import close_contacts, odd_energies, told
 from ..data.frame import Frame
 from ..data.prepared import Prepared, prepare
+from ..data.split import held_out
 from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
+from ..files import write_atomically
 from ..model.conversion import trained_settings
 from ..model.evaluator import compiling
 from ..model.nep_txt import read_nep_txt
@@ -30,6 +32,8 @@ from .targets import attach_targets, fixed_energies, reference_energies
 # Most neighbours that GPUMD's MD takes.
 GPUMD_NEIGHBORS = 819
 COMPRESSED = ("", ".gz", ".xz")
+# The numbers of the frames that are held out, a line each.
+VALID_FRAMES = "valid_frames.txt"
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,12 @@ def check_neurons(settings: ModelSettings):
         )
 
 
-def read_frames(
-    files: dict[str, Path], settings: ModelSettings, log: RunLog
-) -> dict[str, list[Frame]]:
-    """Frames of each data set, all of elements that the model has."""
+def read_frames(files: dict[str, Path], config: NepConfig, log: RunLog) -> dict[str, list[Frame]]:
+    """Frames of each data set, all of elements that the model has: train, valid and test."""
     frames = {name: read_xyz(path, progress=True) for name, path in files.items()}
     for name, members in frames.items():
         file = files[name].name
-        unseen = check_elements(members, settings.elements)
+        unseen = check_elements(members, config.model.elements)
         labels = ", ".join(
             f"{sum(getattr(frame, label) is not None for frame in members)} with {label}"
             for label in ("energy", "forces", "virial")
@@ -88,7 +90,34 @@ def read_frames(
             )
     if all(f.forces is None and f.energy is None and f.virial is None for f in frames["train"]):
         raise UserError(f"{files['train']}: no frame has an energy, forces or a virial to train on")
-    return frames
+    return frames if not config.valid_ratio else hold_out(frames, config, files["train"].name, log)
+
+
+def hold_out(
+    frames: dict[str, list[Frame]], config: NepConfig, name: str, log: RunLog
+) -> dict[str, list[Frame]]:
+    """The data sets with some frames of the training set as the validation set."""
+    members = frames["train"]
+    if len(members) < 2:
+        raise UserError(f"{name}: valid_ratio needs 2 frames or more, one of them to train on")
+    chosen = held_out(members, config.valid_ratio, config.seed)
+    parts = {
+        name: [frame for frame, held in zip(members, chosen) if held == out]
+        for name, out in (("train", False), ("valid", True))
+    }
+    if not parts["valid"]:
+        raise UserError(
+            f"{name}: no frame can be held out (valid_ratio): each has an element that no other has"
+        )
+    log(f"{len(parts['valid'])} frames of {name} are held out for validation ({VALID_FRAMES})")
+    return parts | {name: f for name, f in frames.items() if name != "train"}
+
+
+def write_held_out(folder: Path, frames: dict[str, list[Frame]]):
+    """Write down which frames of the training file are held out, where there are such."""
+    if "valid" in frames:
+        text = "".join(f"{frame.index}\n" for frame in frames["valid"])
+        write_atomically(folder / VALID_FRAMES, text)
 
 
 def new_run(

@@ -1,0 +1,55 @@
+"""The best model of a run so far, and whether there is still hope for a better one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from torch import Tensor
+
+from ..config import NepConfig, Stage
+from .outputs import Errors
+from .report import formula
+
+
+def judged(names: list[str]) -> str:
+    """The data set that the best model is chosen by: valid before test before train.
+
+    With a validation set the test set has no say in the training and measures what it says.
+    """
+    return next(name for name in ("valid", "test", "train") if name in names)
+
+
+@dataclass
+class Best:
+    """The model with the lowest loss on the judged set, of all that were reported."""
+
+    step: int = 0
+    errors: Errors | None = None  # on the judged set
+    average: Tensor | None = None  # (n_parameters,)
+
+    def offer(self, step: int, errors: Errors, average: Tensor, stage: Stage) -> bool:
+        """Take this model if it is better by the loss of ``stage``; whether it was taken.
+
+        The best one so far is judged by the same loss, whatever it was taken for.
+        """
+        if self.errors is not None and not formula(errors, stage) < formula(self.errors, stage):
+            return False
+        self.step, self.errors, self.average = step, errors, average.clone()
+        return True
+
+    def state(self) -> dict:
+        """What a checkpoint keeps."""
+        errors = None if self.errors is None else asdict(self.errors)
+        return {"step": self.step, "errors": errors, "average": self.average}
+
+    @classmethod
+    def of(cls, state: dict) -> Best:
+        """The inverse of ``state``."""
+        errors = None if state["errors"] is None else Errors(**state["errors"])
+        return cls(state["step"], errors, state["average"])
+
+
+def stalled(config: NepConfig, done: int, best_step: int) -> bool:
+    """Whether ``early_stop`` ends a run: so many steps of the last stage brought no better model."""
+    last_stage = sum(stage.generation for stage in config.stages[:-1])
+    return 0 < config.early_stop <= done - max(best_step, last_stage)
