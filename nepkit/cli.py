@@ -73,6 +73,11 @@ def _train(options: argparse.Namespace):
     from .train.signals import RaiseKeyboardInterrupt
 
     keywords = _keywords(options)
+    if options.finetune is not None:
+        if "fine_tune" in keywords:
+            raise UserError("fine_tune: given twice, as --finetune and as a keyword")
+        # nep.in names it from the run directory, the command line from where one is.
+        keywords["fine_tune"] = [os.path.relpath(options.finetune, options.run_dir)]
     with RaiseKeyboardInterrupt():
         try:
             train_nep(

@@ -58,6 +58,8 @@ class NepConfig:
     prediction: bool = False
     import_q_scaler: bool = False
     fine_tune: tuple[str | bool, ...] = ()  # nep.txt, nep.restart, whether the descriptor trains
+    freeze: str | None = None  # the part of a fine-tuned potential that stays as it is
+    new_elements: tuple[str, ...] = ()  # that the potential to fine-tune does not have
     output_descriptor: int = 0
     save_potential: tuple[int, int, int] = (100000, 1, 0)  # interval, name form, with restart file
     output_interval: int = 100
@@ -89,8 +91,11 @@ def read_nep_in(
         raise UserError(f"{os.fspath(path)}: {reason}")
     model = read_model(blocks[0], Path(path))
     settings = {name: blocks[0][name].values[0] for name in keywords_of("run") if name in blocks[0]}
-    for name in {"save_potential", "fine_tune"} & settings.keys():
+    for name in {"save_potential", "fine_tune", "new_elements"} & settings.keys():
         settings[name] = blocks[0][name].values
+    for name in ("freeze", "new_elements"):
+        if name in settings and "fine_tune" not in settings:
+            raise blocks[0][name].error("is for fine_tune alone, which is not there")
     if "save_potential" in settings:  # the third value is missing in older files
         settings["save_potential"] = (*settings["save_potential"], 0)[:3]
     config = NepConfig(model, _stages(blocks, len(model.elements)), **settings)

@@ -70,9 +70,9 @@ class Text:
     """The name of a file, one word."""
 
     def parse(self, token: str) -> str:
-        """The name itself; ValueError for one that no terminal shows."""
-        if not token.isprintable() or "#" in token:
-            raise ValueError(f"{token!r} is not the name of a file")
+        """The name itself; ValueError for one that a line cannot hold."""
+        if not token.isprintable() or "#" in token or " " in token:
+            raise ValueError(f"{token!r} is not the name of a file without spaces and #")
         return token
 
 
@@ -117,6 +117,7 @@ class Keyword:
 
 _OPTIMIZER = Word("adamw or adam", ("adamw", "adam"))
 _LOSS_FORM = Word("mse or rmse", ("mse", "rmse"))
+_PART = Word("descriptor or networks", ("descriptor", "networks"))
 _NEP4 = "only NEP4 is trained here, write version 4"
 _POTENTIAL = "only potentials are trained here, write model_type 0"
 _CHARGES = "charges and dispersion are not trained here, only 0 is possible"
@@ -135,6 +136,8 @@ KEYWORDS = {
     "prediction": Keyword("run", "flag", (FLAG,)),
     "import_q_scaler": Keyword("run", "flag", (FLAG,)),
     "fine_tune": Keyword("run", "nep.txt [nep.restart] [descriptor]", (Text(), Text(), FLAG)),
+    "freeze": Keyword("run", "part", (_PART,)),
+    "new_elements": Keyword("run", "El1 ...", (ELEMENT,)),
     "output_descriptor": Keyword("run", "level", (whole(0, 2),)),
     "save_potential": Keyword("run", "interval format [restart]", (whole(0), whole(0, 1))),
     "output_interval": Keyword("run", "N", (whole(1),)),

@@ -204,7 +204,7 @@ def to_nep_in(config: NepConfig) -> str:
             rows += [("use_typewise_cutoff_zbl", model.zbl.typewise_factor)]
     for name in keywords_of("run"):
         value = getattr(config, name)
-        if value != ():
+        if value not in ((), None):
             rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
     for index, stage in enumerate(config.stages):
         rows += [("",), ("stage",)] if index else [("",)]

@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("keywords", nargs="*", metavar="key=value", help="keywords of nep.in, replace its lines")
     add("--out", metavar="DIR", help="folder for the results (default: RUN_DIR)")
     add("--seed", metavar="N", help="of parameters and data order (default: nep.in, 0)")
+    add("--finetune", metavar="NEP.TXT", help="start from this potential (fine_tune of nep.in)")
     add("--restart", action="store_true", help="move the old run to previous-N, start anew")
     add(
         "--force-mode", default="analytic", metavar="MODE", choices=("analytic", "autograd"),

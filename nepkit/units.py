@@ -115,3 +115,16 @@ COVALENT_RADII = (
     2.05333,
     2.06667,
 )
+
+
+def group(number: int) -> int:
+    """Column of the periodic table, 1 to 18, of an atomic number; lanthanides and actinides are 3."""
+    if number <= 2:
+        return 1 if number == 1 else 18
+    noble = max(z for z in (2, 10, 18, 36, 54, 86) if z < number)
+    place = number - noble
+    if noble < 18:
+        return place if place <= 2 else place + 10
+    if noble < 54 or place <= 3:
+        return place
+    return max(place - 14, 3)

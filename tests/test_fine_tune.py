@@ -16,13 +16,15 @@ from structures import (
 )
 
 from nepkit import train_nep
+from nepkit.cli import main
 from nepkit.config import Stage, read_nep_in
 from nepkit.errors import UserError
 from nepkit.model.conversion import model_from_file
 from nepkit.model.nep_txt import read_nep_txt
 from nepkit.model.nep_txt_write import write_nep_txt
-from nepkit.model.slim import slim
+from nepkit.model.slim import most_similar, slim
 from nepkit.train import checkpoint
+from nepkit.units import ATOMIC_NUMBERS, group
 
 FOUR = ("Te", "Ge", "Pb", "Si")
 
@@ -185,7 +187,7 @@ def test_a_frozen_descriptor_stays_whatever_the_loss(tmp_path, extra):
 def test_freezing_later_is_another_run(tmp_path):
     foundation(tmp_path / "run")
     train_nep(tmp_path / "run", device="cpu", generation=6)
-    with pytest.raises(UserError, match="descriptor of fine_tune is new"):
+    with pytest.raises(UserError, match="freeze is new"):
         train_nep(
             tmp_path / "run", device="cpu", generation=9, fine_tune=("big.txt", "big.restart", 0)
         )
@@ -212,3 +214,114 @@ def test_restart_does_not_move_what_it_starts_from(tmp_path):
     with pytest.raises(UserError, match="would move"):
         train_nep(folder, device="cpu", fine_tune="nep_best.txt", neuron=6, restart=True)
     assert (folder / "nep_best.txt").exists() and (folder / "checkpoint.pt").exists()
+
+
+def test_frozen_networks_stay(tmp_path):
+    start = foundation(tmp_path / "run")
+    train_nep(tmp_path / "run", device="cpu", generation=6, freeze="networks", weight_decay=1.0)
+    found = read_nep_txt(tmp_path / "run" / "nep.txt")
+    for layer, other in zip(found.hidden_weight, start.hidden_weight):
+        np.testing.assert_allclose(layer[:, :5], other, rtol=1e-6)
+    np.testing.assert_allclose(found.hidden_bias[0][:, :5], start.hidden_bias[0], rtol=1e-6)
+    np.testing.assert_allclose(found.output_weight[:, :5], start.output_weight, rtol=1e-6)
+    assert not np.allclose(found.radial_coefficients, start.radial_coefficients, rtol=1e-4)
+
+
+def test_freeze_descriptor_is_the_zero_of_gpumd(tmp_path):
+    foundation(tmp_path / "run")
+    folder, runs = tmp_path / "run", []
+    for name, settings in (
+        ("ours", {"freeze": "descriptor"}),
+        ("two names", {"freeze": "descriptor", "fine_tune": "big.txt big.restart"}),
+        ("theirs", {"fine_tune": "big.txt big.restart 0"}),
+    ):
+        train_nep(folder, out=tmp_path / name, device="cpu", generation=6, **settings)
+        runs.append((tmp_path / name / "nep.txt").read_bytes())
+    assert runs[0] == runs[1] == runs[2]
+    with pytest.raises(UserError, match="nothing is left to train"):
+        train_nep(folder, device="cpu", fine_tune="big.txt big.restart 0", freeze="networks")
+
+
+def test_the_option_names_a_file_from_where_one_is(tmp_path, monkeypatch, capsys):
+    foundation(tmp_path / "run")
+    write_nep_in(tmp_path / "run", neuron=5, generation=3)
+    (tmp_path / "run" / "big.txt").rename(tmp_path / "moved.txt")
+    monkeypatch.chdir(tmp_path)
+    command = ["train", "run", "--finetune", "moved.txt", "--device", "cpu"]
+    assert main([*command, "--out", "out"]) == 0
+    # What is written down works from the folder that it lies in.
+    written = read_nep_in(tmp_path / "out" / "nepkit_resolved.in").fine_tune[0]
+    assert (tmp_path / "out" / written).samefile(tmp_path / "moved.txt")
+    for name in ("train.xyz", "nepkit_resolved.in"):
+        source = tmp_path / ("run" if name == "train.xyz" else "out") / name
+        target = tmp_path / "again" / name.replace("nepkit_resolved", "nep")
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(source.read_bytes())
+    assert main(["train", "again", "--device", "cpu"]) == 0
+    assert (tmp_path / "again/nep.txt").read_bytes() == (tmp_path / "out/nep.txt").read_bytes()
+    capsys.readouterr()
+    assert main([*command, "fine_tune=moved.txt"]) == 2
+    assert "given twice" in capsys.readouterr().err
+
+
+def of_carbon(folder):
+    """The run's frames with C in place of Ge, which the potential does not have."""
+    text = (folder / "train.xyz").read_text()
+    (folder / "train.xyz").write_text(text.replace("Ge ", "C "))
+    write_nep_in(folder, type="2 Si C", fine_tune="big.txt", neuron=5, generation=0)
+
+
+def test_a_new_element_has_to_be_named(tmp_path):
+    foundation(tmp_path / "run")
+    of_carbon(tmp_path / "run")
+    for settings, words in (
+        ({}, "has no C, .*\n.*write new_elements C"),
+        ({"new_elements": "Si C"}, "new_elements Si: the potential has it"),
+        ({"new_elements": "C N"}, "new_elements N: type does not name it"),
+    ):
+        with pytest.raises(UserError, match=words):
+            train_nep(tmp_path / "run", device="cpu", **settings)
+    write_nep_in(tmp_path / "run", neuron=5)
+    for keyword, value in (("new_elements", "C"), ("freeze", "networks")):
+        with pytest.raises(UserError, match="for fine_tune alone"):
+            train_nep(tmp_path / "run", device="cpu", **{keyword: value})
+
+
+def test_a_new_element_starts_as_its_like(tmp_path, capsys):
+    """C as Si, which type names too, with all pairs of Si; energies follow the data."""
+    foundation(tmp_path / "run")
+    folder, big = tmp_path / "run", read_nep_txt(tmp_path / "run" / "big.txt")
+    of_carbon(folder)
+    train_nep(folder, device="cpu", precision="float64", new_elements="C")
+    assert "C is new and starts as Si" in capsys.readouterr().out
+    found, silicon = read_nep_txt(folder / "nep.txt"), FOUR.index("Si")
+    for k in range(2):
+        weights = found.hidden_weight[0][k, :5]
+        np.testing.assert_allclose(weights, big.hidden_weight[0][silicon], rtol=1e-6)
+        for other in range(2):
+            for name in ("radial_coefficients", "angular_coefficients"):
+                wanted = getattr(big, name)[silicon, silicon]
+                np.testing.assert_allclose(getattr(found, name)[k, other], wanted, rtol=1e-6)
+    longer = train_nep(folder, device="cpu", precision="float64", new_elements="C", generation=20)
+    assert np.isfinite(longer["train"].force)
+    apart = read_nep_txt(folder / "nep.txt").hidden_weight[0]
+    assert not np.allclose(apart[0], apart[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("element", "others", "like"),
+    [
+        ("S", "Mo O Se Te P Cl", "Se"), ("C", "Te Ge Pb Si", "Si"), ("Na", "Mg Li K Cs", "Li"),
+        ("Nd", "Hf La Y Ba", "La"), ("Fe", "Ni Cu Ti Mn", "Mn"), ("W", "Mo Ta Re", "Mo"),
+    ],
+)  # fmt: skip
+def test_likeness(element, others, like):
+    assert most_similar(element, others.split()) == like
+
+
+def test_groups_of_the_periodic_table():
+    columns = {1: "H Li Na K Rb Cs Fr", 2: "Be Ba", 3: "Sc Y La Lu Ac U", 4: "Ti Zr Hf", 6: "Cr W",
+               11: "Cu Au", 12: "Zn Hg", 13: "B Al Tl", 14: "C Pb", 17: "F I At", 18: "He Ne Rn"}  # fmt: skip
+    for column, elements in columns.items():
+        for element in elements.split():
+            assert group(ATOMIC_NUMBERS[element]) == column, element

@@ -49,13 +49,19 @@ class Nep:
         pieces = flat.split([math.prod(shape) for shape in self.shapes.values()])
         return {name: p.view(s) for (name, s), p in zip(self.shapes.items(), pieces)}
 
-    def descriptor(self) -> slice:
-        """The stretch of the flat tensor that holds the coefficients of the descriptor."""
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        names = list(self.shapes)
-        first = names.index("radial_coefficients")
-        start = sum(sizes[:first])
-        return slice(start, start + sum(sizes[first : names.index("angular_coefficients") + 1]))
+    def part(self, name: str) -> list[slice]:
+        """The stretches of the flat tensor that hold the ``descriptor`` or the ``networks``.
+
+        The energy of each element that no environment changes belongs to neither.
+        """
+        stretches: dict[str, list[slice]] = {"descriptor": [], "networks": [], "element_bias": []}
+        first = 0
+        for key, shape in self.shapes.items():
+            last = first + math.prod(shape)
+            kind = "descriptor" if key.endswith("coefficients") else "networks"
+            stretches[key if key in stretches else kind].append(slice(first, last))
+            first = last
+        return stretches[name]
 
     def weights_and_biases(self) -> tuple[slice, slice]:
         """The two stretches of the flat tensor."""

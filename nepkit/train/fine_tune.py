@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from ..model.conversion import has_energy_neuron, model_from_file
 from ..model.evaluate import predict
 from ..model.nep import Nep
 from ..model.nep_txt import NepFile, read_nep_txt
-from ..model.slim import slim
+from ..model.slim import grow, slim, slim_settings
 from .header import check_header
 from .log import RunLog
 from .targets import reference_energies
@@ -33,30 +35,67 @@ def foundation_file(run_dir: Path, config: NepConfig) -> Path | None:
     return run_dir / config.fine_tune[0]
 
 
-def frozen_descriptor(config: NepConfig) -> bool:
-    """Whether the coefficients of the descriptor stay as they are."""
-    return len(config.fine_tune) == 3 and not config.fine_tune[2]
+def located_from(config: NepConfig, run_dir: Path, folder: Path) -> NepConfig:
+    """The same with the potential's file named from ``folder``, where a nep.in can say that."""
+    path = foundation_file(run_dir, config)
+    if path is None or folder.samefile(run_dir):
+        return config
+    name = os.path.relpath(path, folder)
+    if " " in name:
+        return config
+    return replace(config, fine_tune=(name, *config.fine_tune[1:]))
+
+
+def frozen_part(config: NepConfig) -> str:
+    """What stays as it is, the ``descriptor`` or the ``networks``; empty if nothing does."""
+    gpumd = "descriptor" if len(config.fine_tune) == 3 and not config.fine_tune[2] else ""
+    if gpumd and config.freeze == "networks":
+        raise UserError(
+            f"freeze networks: the 0 of fine_tune {config.fine_tune[0]} freezes the descriptor, so "
+            "that nothing is left to train; keep one of the two"
+        )
+    return config.freeze or gpumd
 
 
 def load_foundation(path: Path, config: NepConfig, log: RunLog) -> NepFile:
-    """The potential to start from, cut to the elements of nep.in, whose model it must be."""
+    """The potential to start from, with the elements of nep.in, whose model it must be."""
     file = read_nep_txt(path)
-    elements = config.model.elements
-    if missing := [element for element in elements if element not in file.settings.elements]:
-        raise UserError(
-            f"{path}: has no {' '.join(missing)}, which nep.in names in type; it has "
-            f"{' '.join(file.settings.elements)}"
-        )
-    chosen = slim(file, elements)
-    check_header(path, chosen.settings, config.model)
+    elements, there = config.model.elements, file.settings.elements
+    _check_elements(path, config, there)
+    kept = [element for element in elements if element in there]
+    chosen = slim(file, kept)
+    check_header(path, chosen.settings, slim_settings(config.model, kept))
+    copies = {}
+    if config.new_elements:
+        chosen, copies = grow(file, config.model)
     most = KEYWORDS["neuron"].values[0].high
     if len(elements) > 1 and chosen.settings.neuron[-1] >= most and not has_energy_neuron(chosen):
         raise UserError(
             f"{path}: its {chosen.settings.neuron[-1]} neurons leave no room for the one that holds "
             f"the energies of the elements; GPUMD takes {most} at most"
         )
-    log(f"fine-tuning {path.name}: {len(elements)} of its {len(file.settings.elements)} elements")
+    log(f"fine-tuning {path.name}: {len(kept)} of its {len(there)} elements")
+    for element, other in copies.items():
+        log(f"{element} is new and starts as {other}")
     return chosen
+
+
+def _check_elements(path: Path, config: NepConfig, there: tuple[str, ...]):
+    """Elements that the potential lacks have to be named, so that none is new by mistake."""
+    new, elements = config.new_elements, config.model.elements
+    for element in new:
+        if element in there or element not in elements:
+            why = "the potential has it" if element in there else "type does not name it"
+            raise UserError(f"{path}: new_elements {element}: {why}; leave it out")
+    missing = [element for element in elements if element not in (*there, *new)]
+    if missing:
+        has = " ".join(there)
+        raise UserError(
+            f"{path}: has no {' '.join(missing)}, which nep.in names in type; it has {has}.\n"
+            f"If they are to be new, write new_elements {' '.join((*new, *missing))}"
+        )
+    if len(new) == len(elements):
+        raise UserError(f"{path}: all elements of type are new; leave out fine_tune")
 
 
 def fine_tuned_model(

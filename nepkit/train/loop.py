@@ -21,7 +21,7 @@ from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
 from .best import Best, judged, stalled
-from .fine_tune import frozen_descriptor
+from .fine_tune import frozen_part
 from .folder import OutputFolder
 from .log import RunLog, Table
 from .loss import regularisation
@@ -81,7 +81,7 @@ class Run:
             force_mode=self.force_mode,
             tell=self.log,
             fine_tuned=bool(self.config.fine_tune),
-            frozen=frozen_descriptor(self.config),
+            frozen=frozen_part(self.config),
         )
         self.loss_out = Table(self.folder.path / "loss.out")
         names = [data.name for data in self.sets]

@@ -29,19 +29,6 @@ SHARED_DECAY, DECAY_OF_MANY, MANY = 0.3, 3.0, 16
 _forced: ContextVar[bool | None] = ContextVar("nepkit_shared_base", default=None)
 
 
-def is_shared(n_elements: int) -> bool:
-    """Whether a new model of so many elements shares a base."""
-    forced = _forced.get()
-    return n_elements >= SHARED_FROM if forced is None else forced
-
-
-def default_decay(n_elements: int) -> float:
-    """Weight decay of a new model of so many elements."""
-    if not is_shared(n_elements):
-        return 0.0
-    return DECAY_OF_MANY if n_elements >= MANY else SHARED_DECAY
-
-
 def forced_sharing(on: bool):
     """Train with or without a shared base in this block, for tests and comparisons."""
     return during(_forced, on)
@@ -49,6 +36,13 @@ def forced_sharing(on: bool):
 
 class Plain:
     """The optimizer moves the parameters; weights decay towards 0, biases do not."""
+
+    name = "plain"
+
+    @staticmethod
+    def default_decay(n_elements: int) -> float:
+        """Weight decay where nobody says one, for a model of so many elements."""
+        return 0.0
 
     def __init__(self, model: Nep):
         self.latent = model.flat
@@ -70,6 +64,8 @@ class Plain:
 class Anchored(Plain):
     """Parameters start at those of ``model``, and weights decay towards them: fine-tuning."""
 
+    name = "anchored"
+
     def __init__(self, model: Nep):
         super().__init__(model)
         self.start, self.latent = model.flat.clone(), torch.zeros_like(model.flat)
@@ -86,6 +82,12 @@ class Shared(Plain):
     stays what it is on average. The latent tensor holds d, laid out as the parameters, then w0 and
     c0, then u and v.
     """
+
+    name = "shared base"
+
+    @staticmethod
+    def default_decay(n_elements: int) -> float:
+        return DECAY_OF_MANY if n_elements >= MANY else SHARED_DECAY
 
     def __init__(self, model: Nep):
         super().__init__(model)
@@ -148,11 +150,12 @@ class Shared(Plain):
                     values += of_end[name].index_select(0, pairs.owner)
 
 
-def parametrisation_of(model: Nep, fine_tuned: bool) -> Plain:
-    """How a model trains."""
+def parametrisation_of(n_elements: int, fine_tuned: bool = False) -> type[Plain]:
+    """How a model of so many elements trains."""
     if fine_tuned:
-        return Anchored(model)
-    return Shared(model) if is_shared(len(model.settings.elements)) else Plain(model)
+        return Anchored
+    forced = _forced.get()
+    return Shared if (n_elements >= SHARED_FROM if forced is None else forced) else Plain
 
 
 def _pairs_of(element: Tensor, n_types: int) -> Segments:

@@ -17,13 +17,13 @@ from ..errors import UserError
 from ..files import write_atomically
 from . import checkpoint, profiling
 from .device import check_force_mode, choose_device, describe_device, precision_type
-from .fine_tune import foundation_file, frozen_descriptor, load_foundation
+from .fine_tune import foundation_file, frozen_part, load_foundation, located_from
 from .finish import finish, finished, model_table, results_of
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
 from .outputs import Errors
-from .parametrisation import is_shared
+from .parametrisation import parametrisation_of
 from .prediction import predict_run
 from .profiling import check_profile
 from .schedule import resolve
@@ -111,12 +111,12 @@ def _train(
             )
     sources = files if foundation is None else files | {"fine_tune": foundation}
     identity = checkpoint.identity(config, setup.dtype, sources)
-    if is_shared(len(config.model.elements)) and foundation is None:
-        identity["shared base"] = "on"
+    kind = parametrisation_of(len(config.model.elements), bool(config.fine_tune))
+    identity["parametrisation"] = kind.name
     if "valid" in frames:
         identity["frames held out"] = _listing([frame.index for frame in frames["valid"]])
-    if frozen_descriptor(config):
-        identity["descriptor of fine_tune"] = "frozen"
+    if frozen := frozen_part(config):
+        identity["freeze"] = frozen
     if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
         log(f"the old run is now in {moved}")
     state = checkpoint.load(folder.path)
@@ -190,6 +190,7 @@ def _write_inputs(
 ):
     """What it takes to train the same again, besides the data."""
     path = folder.path / "nepkit_resolved.in"
+    config = located_from(config, setup.run_dir, folder.path)
     if changed and path.exists():
         before = path.read_text(encoding="utf-8").splitlines()
         for line in to_nep_in(config).splitlines():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..config import NepConfig, Stage
 from ..data.sampler import batches_per_epoch
-from .parametrisation import default_decay
+from .parametrisation import parametrisation_of
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
@@ -33,8 +33,9 @@ def resolve(
             stage = replace(stage, batch=default_batch(n_frames, n_atoms))
             lines.append(f"{where}batch {stage.batch}, chosen from the data")
         if stage.weight_decay is None:
-            decay = 0.0 if config.fine_tune else default_decay(len(config.model.elements))
-            stage = replace(stage, weight_decay=decay)
+            count = len(config.model.elements)
+            kind = parametrisation_of(count, bool(config.fine_tune))
+            stage = replace(stage, weight_decay=kind.default_decay(count))
         per_epoch = batches_per_epoch(n_frames, stage.batch)
         if stage.epoch is not None:
             stage = replace(stage, generation=stage.epoch * per_epoch, epoch=None)

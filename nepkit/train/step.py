@@ -38,7 +38,7 @@ class Step:
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
     autograd, where torch differentiates the energy and then the loss, traced into one graph off the
     reference path. ``tell`` takes a line for the log. ``fine_tuned``: weight decay draws weights to
-    where they start, not to 0; ``frozen``: the descriptor's coefficients do not change.
+    where they start, not to 0; ``frozen``: a part of the model that does not change.
 
     On a GPU the whole step is one graph; autograd's function from batch to gradient is compiled.
     """
@@ -53,14 +53,14 @@ class Step:
         force_mode: str = "analytic",
         tell: Callable[[str], None] = lambda line: None,
         fine_tuned: bool = False,
-        frozen: bool = False,
+        frozen: str = "",
     ):
         self.model, self.structures, self.use_virial = model, structures, use_virial
         self.evaluate = Evaluator(model, structures)
         self.fused = force_mode == "analytic" and self.evaluate.fused
         self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
-        self.parameters = parametrisation_of(model, fine_tuned)
-        self.frozen = model.descriptor() if frozen else slice(0, 0)
+        self.parameters = parametrisation_of(len(model.settings.elements), fine_tuned)(model)
+        self.frozen = model.part(frozen) if frozen else []
         self.average = model.flat.clone()  # exponential moving average of the parameters
         self.gradient = torch.zeros_like(model.flat)
         latent = self.parameters.latent  # what the optimizer moves, and its gradient
@@ -215,7 +215,8 @@ class Step:
     def _regularise(self):
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
             self.gradient += regularisation(self.model.flat, self.stage)[2]
-        self.gradient[self.frozen] = 0.0
+        for part in self.frozen:
+            self.gradient[part] = 0.0
 
     def _changing(self) -> list[Tensor]:
         """The tensors that a step changes."""
