@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from structures import EIGHTY_NINE, TWO, make_ready, model_settings, odd_frames
 
 from nepkit.config import Stage
 from nepkit.data.frame import Frame
+from nepkit.model.conversion import model_to_file
+from nepkit.train.initial import new_model
 from nepkit.train.loss import loss, regularisation, rules_of
 from nepkit.train.targets import attach_targets
 
@@ -166,22 +169,36 @@ def test_a_perfect_prediction_and_no_labels_have_no_slope(form):
             assert not slope.any()
 
 
-def test_regularisation():
-    flat = torch.from_numpy(np.random.default_rng(3).normal(size=12))
-    stage = Stage(lambda_1=0.3, lambda_2=0.7)
-    values = flat.numpy()
+@pytest.mark.parametrize("elements", [TWO, EIGHTY_NINE[:5]], ids=len)
+def test_regularisation(elements):
+    """Of the numbers in the nep.txt, energies apart: pairs without data count as zeros."""
+    settings = model_settings(elements)
+    frames = [odd_frames(elements)["bulk"]]
+    model = new_model(
+        settings, [make_ready(frames, settings)], 0, device="cpu", dtype=torch.float64
+    )
+    stage, values = Stage(lambda_1=0.3, lambda_2=0.7), model.flat.numpy()
+    values[-len(elements) :] = 7.0  # energies of elements
+
+    def numbers() -> np.ndarray:
+        file = model_to_file(model, model.flat, (1, 1))
+        kept = [file.hidden_weight[0][:, :-1], file.hidden_bias[0][:, :-1]]
+        kept += [file.output_weight[:, :-1], file.radial_coefficients, file.angular_coefficients]
+        return np.concatenate([array.ravel() for array in kept])
 
     def total() -> float:
-        return 0.3 * np.mean(np.abs(values)) + 0.7 * np.sqrt(np.mean(values**2))
+        z = numbers()
+        return 0.3 * np.mean(np.abs(z)) + 0.7 * np.sqrt(np.mean(z**2))
 
-    l1, l2, gradient = regularisation(flat, stage)
-    assert float(l1) == pytest.approx(0.3 * np.mean(np.abs(values)))
+    l1, l2, gradient = regularisation(model, model.flat, stage)
+    assert float(l1) == pytest.approx(0.3 * np.mean(np.abs(numbers())))
     assert float(l1 + l2) == pytest.approx(total())
-    for k in range(len(values)):
+    for k in np.random.default_rng(0).choice(len(values), 60).tolist() + [len(values) - 1]:
         kept, ends = values[k], []
         for sign in (1, -1):
             values[k] = kept + sign * 1e-6
             ends.append(total())
         values[k] = kept
-        assert float(gradient[k]) == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-8)
-    assert not regularisation(torch.zeros(3), stage)[2].any()
+        assert float(gradient[k]) == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-7)
+    model.flat.zero_()
+    assert not regularisation(model, model.flat, stage)[2].any()

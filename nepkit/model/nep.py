@@ -63,6 +63,19 @@ class Nep:
             first = last
         return stretches[name]
 
+    def in_file(self) -> tuple[Tensor, int]:
+        """What each parameter is multiplied by in a nep.txt (n_parameters,), and their number there.
+
+        Energies of elements are left out; pair types without coefficients are in the file too.
+        """
+        scale = torch.ones_like(self.flat)
+        views = self.views(scale)
+        views["hidden_weight_0"] *= self.q_scaler / self.file_q_scaler
+        views["element_bias"].zero_()
+        shapes = parameter_shapes(self.settings, len(self.settings.elements) ** 2)
+        count = sum(math.prod(shape) for name, shape in shapes.items() if name != "element_bias")
+        return scale, count
+
     def weights_and_biases(self) -> tuple[slice, slice]:
         """The two stretches of the flat tensor."""
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}

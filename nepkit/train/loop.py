@@ -189,7 +189,8 @@ class Run:
         file, predictions = self.judge()
         found = {data.name: errors(predictions[data.name], data.targets) for data in self.sets}
         stage = self.step.stage
-        l1, l2 = (float(term) for term in regularisation(self.step.average, stage)[:2])
+        terms = regularisation(self.model, self.step.average, stage)
+        l1, l2 = float(terms[0]), float(terms[1])
         total = l1 + l2 + formula(found["train"], stage)
         nothing = Errors(None, None, None)
         numbers = [x for name in self.columns for x in numbers_of(found.get(name, nothing))]

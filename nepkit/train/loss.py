@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Selection
+from ..model.nep import Nep
 
 
 class Rules(NamedTuple):
@@ -123,12 +124,15 @@ def _errors(
     return found
 
 
-def regularisation(flat: Tensor, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:
-    """GPUMD's L1 = lambda_1 mean|z|, L2 = lambda_2 sqrt(mean z^2), and their gradient to z."""
-    root = flat.square().mean().sqrt()
-    l1, l2 = stage.lambda_1 * flat.abs().mean(), stage.lambda_2 * root
+def regularisation(model: Nep, flat: Tensor, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:
+    """GPUMD's L1 = lambda_1 mean|z|, L2 = lambda_2 sqrt(mean z^2), and their gradient to ``flat``.
+
+    z are the numbers of the nep.txt that ``flat`` (n_parameters,) makes, its energies apart.
+    """
+    scale, count = model.in_file()
+    z = scale * flat
+    root = (z.square().sum() / count).sqrt()
+    l1, l2 = stage.lambda_1 * z.abs().sum() / count, stage.lambda_2 * root
     tiny = torch.finfo(root.dtype).tiny
-    gradient = (stage.lambda_1 * flat.sign() + stage.lambda_2 * flat / root.clamp_min(tiny)) / len(
-        flat
-    )
-    return l1, l2, gradient
+    slope = stage.lambda_1 * z.sign() + stage.lambda_2 * z / root.clamp_min(tiny)
+    return l1, l2, scale * slope / count

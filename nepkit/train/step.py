@@ -214,7 +214,7 @@ class Step:
 
     def _regularise(self):
         if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
-            self.gradient += regularisation(self.model.flat, self.stage)[2]
+            self.gradient += regularisation(self.model, self.model.flat, self.stage)[2]
         for part in self.frozen:
             self.gradient[part] = 0.0
 
