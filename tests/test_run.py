@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import signal
+import time
 import warnings
 from dataclasses import replace
 
@@ -16,8 +17,8 @@ from run_files import Labelled, contents, make_run, random_frame, random_frames,
 from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import read_nep_in
 from nepkit.model.nep_txt import read_nep_txt
-from nepkit.model.nep_txt_write import parameter_vector
-from nepkit.train import checkpoint, objective, run
+from nepkit.model.nep_txt_write import parameter_vector, write_nep_txt
+from nepkit.train import checkpoint, loop, objective, run
 from nepkit.units import GPA_PER_EV_PER_CUBIC_ANGSTROM
 
 ORDER = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0)]  # xx yy zz xy yz zx
@@ -391,3 +392,19 @@ def test_no_labels_at_all(tmp_path):
     write_xyz(folder / "train.xyz", random_frames(2, symbols=("Si", "C")))
     with pytest.raises(UserError, match=r"train\.xyz, frame 0, line 4: element C"):
         train(folder)
+
+
+def test_saving_takes_a_small_part_of_a_run(tmp_path, monkeypatch):
+    """A large nep.txt takes a second, a report of fast steps less: not each one brings a file."""
+    written = []
+
+    def slow(path, file):
+        written.append(path.name)
+        time.sleep(0.3)
+        write_nep_txt(path, file)
+
+    monkeypatch.setattr(loop, "write_nep_txt", slow)
+    folder = make_run(tmp_path / "run", random_frames(5))
+    train(folder, generation=60, output_interval=2)
+    assert 1 <= len(written) <= 5
+    assert len((folder / "loss.out").read_text().splitlines()) == 30

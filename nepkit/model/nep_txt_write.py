@@ -66,10 +66,15 @@ def _number_texts(values: np.ndarray) -> list[str]:
     """Each value as GPUMD writes it, ``%15.7e``, or with the digits that bring it back exactly."""
     if not np.isfinite(values).all():
         raise ValueError("a parameter of the model is not finite")
+    # Pairs without data are zeros, most of many elements' numbers; -0 is not 0.
+    texts = np.full(len(values), f"{0.0:15.7e}", dtype=object)
+    (others,) = np.nonzero(values.view(f"i{values.itemsize}"))
+    values = values[others]
     numbers = values.tolist()
-    texts = [f"{number:15.7e}" for number in numbers]
-    read_back = np.array([float(text) for text in texts]).astype(values.dtype)
+    others_texts = [f"{number:15.7e}" for number in numbers]
+    read_back = np.array([float(text) for text in others_texts]).astype(values.dtype)
     digits = 8 if values.dtype == np.float32 else 16
     for index in np.flatnonzero(read_back != values):
-        texts[index] = f"{numbers[index]:15.{digits}e}"
-    return texts
+        others_texts[index] = f"{numbers[index]:15.{digits}e}"
+    texts[others] = others_texts
+    return texts.tolist()

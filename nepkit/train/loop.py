@@ -35,8 +35,9 @@ from .tensorboard import Scalars
 
 # A run ends when so many steps in a row gave no finite gradient.
 UNUSABLE_STEPS = 10
-# Seconds between checkpoints, where no report brings one.
-CHECKPOINT_SECONDS = 60.0
+# Seconds between checkpoints, where no report brings one; it does while that takes a small part
+# of the time, one in SAVING_COSTS.
+CHECKPOINT_SECONDS, SAVING_COSTS = 60.0, 20
 HISTORY = "step,stage,seconds,learning_rate,loss"
 ERRORS = ",energy_{0}_eV_per_atom,force_{0}_eV_per_A,virial_{0}_eV_per_atom"
 
@@ -67,6 +68,7 @@ class Run:
     done: int = 0  # steps over all stages
     finished: dict = field(default_factory=dict)  # errors of a run that has written its results
     best: Best = field(default_factory=Best)
+    best_file: NepFile | None = None  # the best model where nep_best.txt is an older one
     spent: float = 0.0  # seconds in earlier processes
     _started: float = field(default_factory=time.monotonic)
 
@@ -74,15 +76,10 @@ class Run:
         prepared = self.sets[0].prepared
         use_virial = any(frame.virial is not None for frame in prepared.frames)
         self.step = Step(
-            self.model,
-            prepared.structures,
-            self.config.stages[0],
-            use_virial=use_virial,
-            force_mode=self.force_mode,
-            tell=self.log,
-            fine_tuned=bool(self.config.fine_tune),
-            frozen=frozen_part(self.config),
-        )
+            self.model, prepared.structures, self.config.stages[0],
+            use_virial=use_virial, force_mode=self.force_mode, tell=self.log,
+            fine_tuned=bool(self.config.fine_tune), frozen=frozen_part(self.config),
+        )  # fmt: skip
         self.loss_out = Table(self.folder.path / "loss.out")
         names = [data.name for data in self.sets]
         # Those of GPUMD's columns, and what else there is.
@@ -116,7 +113,7 @@ class Run:
             self.step.warm_up(sampler.frames(0))
             self.log(self.table.head)
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
-        saved = time.monotonic()
+        saved, self.saving = time.monotonic(), 0.0
         recording = Recording(self.profile, self.step, self.folder.path / NAME, self.log)
         self.scalars = Scalars(self.tensorboard, self.folder.path, self.done)
         with bar, StopRequest() as stop, recording, self.scalars:
@@ -133,7 +130,9 @@ class Run:
                 reported = self.done % interval == 0 or self.done == self.total
                 if reported:
                     bar.set_postfix_str(self.report(float(value)))
-                if reported or stop.asked or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                since = time.monotonic() - saved
+                wanted = reported and since > SAVING_COSTS * self.saving
+                if wanted or stop.asked or self.done == self.total or since > CHECKPOINT_SECONDS:
                     self.save()
                     saved = time.monotonic()
                 recording.end_step()
@@ -201,7 +200,7 @@ class Run:
         self.history.add(",".join([start, *(f"{x:.8g}" for x in numbers)]))
         errors_now = found[self.judged]
         if self.best.offer(self.done, errors_now, self.step.average, self.config.stages[-1]):
-            write_nep_txt(self.folder.path / "nep_best.txt", file)
+            self.best_file = file
         if self.table.shown(self.done):
             self.log(self.table.row(self.done, total, found, self.seconds()))
         self.scalars.add(self.done, total, rate, found)
@@ -212,7 +211,11 @@ class Run:
         return self.spent + time.monotonic() - self._started
 
     def save(self):
-        """Write the checkpoint."""
+        """Write the checkpoint, and nep_best.txt where there is a better one."""
+        start = time.monotonic()
+        if self.best_file is not None:
+            write_nep_txt(self.folder.path / "nep_best.txt", self.best_file)
+            self.best_file = None
         checkpoint.save(
             self.folder.path,
             {
@@ -232,6 +235,7 @@ class Run:
                 "history": self.history.size(),
             },
         )
+        self.saving = time.monotonic() - start
 
     def resume(self, state: dict):
         """Take up the run where ``state``, a checkpoint, left it."""
