@@ -156,7 +156,7 @@ def test_our_own_errors_end_with_code_1(folder, monkeypatch, capsys):
     assert "Traceback" in told and "ZeroDivisionError: a bug" in told
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("place", ["reading", "training"])
 def test_interrupted_ends_with_code_3(folder, monkeypatch, capsys, number, place):
     where, name = {"reading": (run, "read_frames"), "training": (loop, "learning_rate")}[place]

@@ -26,7 +26,7 @@ TWO_STAGES = "stage\ngeneration 15\nbatch 3\nlearning_rate 0.003 0.001\nema 0.9\
 KILLER = """
 import os, signal, sys
 from nepkit import files, train_nep
-from nepkit.train import checkpoint, loop, run
+from nepkit.train import checkpoint, finish, loop
 
 def killing(function, count):
     left = [count]
@@ -59,7 +59,7 @@ for word in sys.argv[3:]:
             die = killing(lambda: None, int(count))
             checkpoint.save = save_half
         else:
-            run.write_nep_restart = killing(run.write_nep_restart, int(count))
+            finish.write_nep_restart = killing(finish.write_nep_restart, int(count))
         train_nep(broken, device="cpu")
         os._exit(0)
     _, status = os.waitpid(child, 0)

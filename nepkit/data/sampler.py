@@ -70,3 +70,24 @@ class Sampler:
             total[[most, least]] += gain[here, there] * np.array([-1.0, 1.0])
             for table in (members, work):
                 table[here, most], table[there, least] = table[there, least], table[here, most]
+
+
+def dealt(frames: np.ndarray, work: np.ndarray, n_shares: int) -> np.ndarray:
+    """``frames`` (B,) in shares of about equal work, a line each; -1 where a share has fewer.
+
+    ``work`` (F,) is what each frame costs. The heaviest frames go to the shares one by one, the next
+    to the same shares backwards, and so on.
+    """
+    if n_shares == 1:
+        return frames[None]
+    shares = np.full((math.ceil(len(frames) / n_shares), n_shares), -1)
+    shares.reshape(-1)[: len(frames)] = frames[np.argsort(-work[frames], kind="stable")]
+    shares[1::2] = shares[1::2, ::-1]
+    return shares.T
+
+
+def ranges(work: np.ndarray, n_shares: int) -> np.ndarray:
+    """Where ranges of frames of about equal work begin and the last one ends (n_shares + 1,)."""
+    ends = np.cumsum(work)
+    goals = np.arange(1, n_shares) * (ends[-1] / n_shares if len(ends) else 0.0)
+    return np.array([0, *np.searchsorted(ends - 0.5 * work, goals), len(work)])

@@ -35,11 +35,17 @@ class Prediction:
     descriptors: np.ndarray | None = None  # (A, D), scaled
 
 
-def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Prediction:
-    """Evaluate ``model`` on all frames of ``prepared``, ZBL and element energies included."""
-    n_atoms = prepared.n_atoms
-    energy = np.empty(len(prepared))
-    virial = np.empty((len(prepared), 6))
+def predict(
+    model: Nep, prepared: Prepared, *, descriptors: bool = False, frames: range | None = None
+) -> Prediction:
+    """Evaluate ``model`` on ``frames`` of ``prepared``, all by default.
+
+    ZBL and element energies are included.
+    """
+    frames = range(len(prepared)) if frames is None else frames
+    n_atoms = prepared.n_atoms[frames.start : frames.stop]
+    energy = np.empty(len(frames))
+    virial = np.empty((len(frames), 6))
     forces = np.empty((n_atoms.sum(), 3))
     features = np.empty((n_atoms.sum(), model.settings.descriptor_length)) if descriptors else None
     element_energy, q_scaler = model.element_energy.cpu().numpy(), model.q_scaler.cpu().numpy()
@@ -49,15 +55,17 @@ def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Pre
     for start, stop in chunks(n_atoms, at_once):
         atoms = slice(first_atom[start], first_atom[stop])
         with stage("evaluation"):
-            per_atom, of_atoms, of_frames, q = evaluate(np.arange(start, stop))
-        of_types = np.concatenate(prepared.types[start:stop])
+            members = frames[start:stop]
+            per_atom, of_atoms, of_frames, q = evaluate(np.arange(members.start, members.stop))
+        of_types = np.concatenate(prepared.types[members.start : members.stop])
         per_atom = per_atom + element_energy[of_types]
         energy[start:stop] = np.add.reduceat(per_atom, first_atom[start:stop] - first_atom[start])
         forces[atoms], virial[start:stop] = of_atoms, of_frames
         if features is not None:
             features[atoms] = q * q_scaler
     if model.settings.zbl is not None:
-        for frame, zbl in enumerate(zbl_of(prepared, model.settings)):
+        terms = zbl_of(prepared, model.settings)[frames.start : frames.stop]
+        for frame, zbl in enumerate(terms):
             energy[frame] += zbl.atom_energies.sum()
             forces[first_atom[frame] : first_atom[frame + 1]] += zbl.forces
             virial[frame] += zbl.virial

@@ -12,10 +12,14 @@ from ..errors import UserError
 
 
 class RunLog:
-    """Lines for people, on the terminal and, once ``keep_in`` has named it, in a file."""
+    """Lines for people, on the terminal and, once ``keep_in`` has named it, in a file.
 
-    def __init__(self):
+    ``silent``: another process says the same.
+    """
+
+    def __init__(self, silent: bool = False):
         self._path: Path | None = None
+        self._silent = silent
         self._kept: list[str] = []
 
     def keep_in(self, path: Path):
@@ -25,6 +29,8 @@ class RunLog:
 
     def __call__(self, text: str):
         """Print ``text`` above any progress bar and append it to the file."""
+        if self._silent:
+            return
         # The terminal may be closed, full or gone; BrokenPipeError is the caller's to handle.
         if sys.stdout is not None:
             try:
@@ -59,6 +65,23 @@ class Table:
         """Drop what was written after the file had ``size`` bytes."""
         if size < self.size():
             os.truncate(self.path, size)
+
+
+class NoTable:
+    """In place of a Table where another process writes it."""
+
+    def __init__(self, path: Path, header: str = ""):
+        pass
+
+    def add(self, row: str):
+        """Does nothing."""
+
+    def size(self) -> int:
+        """Nothing is known of it."""
+        return 0
+
+    def cut(self, size: int):
+        """Does nothing."""
 
 
 def append(path: Path, text: str, sync: bool = False):

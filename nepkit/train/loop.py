@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from ..config import NepConfig
-from ..data.prepared import Prepared
 from ..data.sampler import Sampler
 from ..errors import UserError
-from ..model.conversion import model_from_file, model_to_file
-from ..model.evaluate import Prediction, predict
+from ..model.evaluate import Prediction
 from ..model.nep import Nep
 from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
 from .fine_tune import frozen_descriptor
 from .folder import OutputFolder
-from .log import RunLog, Table
+from .judging import DataSet, errors_of, judge
+from .log import NoTable, RunLog, Table
 from .loss import regularisation
-from .outputs import Errors, Targets, errors, mean_energy_error, save_potential
+from .outputs import Errors, kept_at, save_potential
 from .profiling import NAME, Recording
 from .report import ReportTable, formula, numbers_of, progress
 from .schedule import learning_rate
-from .signals import Interrupted, StopRequest
+from .signals import Interrupted
 from .step import Step
+from .stop import Stopping
 from .tensorboard import Scalars
+from .world import ALONE, World
 
 # A run ends when so many steps in a row gave no finite gradient.
 UNUSABLE_STEPS = 10
@@ -41,15 +41,6 @@ HISTORY = (
     "energy_train_eV_per_atom,force_train_eV_per_A,virial_train_eV_per_atom,"
     "energy_test_eV_per_atom,force_test_eV_per_A,virial_test_eV_per_atom\n"
 )
-
-
-@dataclass
-class DataSet:
-    """Frames ready for the model, with their labels."""
-
-    name: str  # train or test
-    prepared: Prepared
-    targets: Targets
 
 
 @dataclass
@@ -66,6 +57,8 @@ class Run:
     force_mode: str = "analytic"
     profile: int = 0  # steps to take under the profiler
     tensorboard: bool = False  # whether to write the reports for TensorBoard too
+    world: World = ALONE
+    end: float | None = None  # of the time that the run has, by time.monotonic()
     done: int = 0  # steps over all stages
     finished: dict = field(default_factory=dict)  # errors of a run that has written its results
     best: float = float("inf")
@@ -85,9 +78,11 @@ class Run:
             tell=self.log,
             fine_tuned=bool(self.config.fine_tune),
             frozen=frozen_descriptor(self.config),
+            world=self.world,
         )
-        self.loss_out = Table(self.folder.path / "loss.out")
-        self.history = Table(self.folder.path / "history.csv", HISTORY)
+        kind = Table if self.world.first else NoTable
+        self.loss_out = kind(self.folder.path / "loss.out")
+        self.history = kind(self.folder.path / "history.csv", HISTORY)
         self.total = sum(stage.generation for stage in self.config.stages)
         self.number = 0  # stage of the last step done
         names = [data.name for data in self.sets]
@@ -109,35 +104,41 @@ class Run:
             # What has to be compiled is compiled before the clock of the bar starts.
             self.step.warm_up(sampler.frames(0))
             self.log(self.table.head)
-        bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=None, leave=False)
+        first = self.world.first
+        hidden = None if first else True
+        bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=hidden, leave=False)
         saved = time.monotonic()
-        recording = Recording(self.profile, self.step, self.folder.path / NAME, self.log)
-        self.scalars = Scalars(self.tensorboard, self.folder.path, self.done)
-        with bar, StopRequest() as stop, recording, self.scalars:
+        trace = self.folder.path / NAME if first else None
+        recording = Recording(self.profile, self.step, trace, self.log)
+        self.scalars = Scalars(self.tensorboard and first, self.folder.path, self.done)
+        stopping = Stopping(self.world, self.step.batch.wish, self.end)
+        with bar, stopping, recording, self.scalars:
             while self.done < self.total:
                 recording.begin_step()
                 number, local = self.stage_of(self.done)
                 if number != self.number:
                     self.number, sampler = number, self._sampler(number)
                     self.step.begin_stage(self.config.stages[number])
-                value = self._take_step(sampler.frames(local), local)
+                value = self._take_step(sampler.frames(local), local, stopping.wanted())
                 self.step.prepare(sampler.frames(local + 1))
                 bar.update()
-                save_potential(self.folder, self.config, self.done, lambda: self.judge()[0])
+                self._save_potential()
                 reported = self.done % interval == 0 or self.done == self.total
-                if reported:
-                    bar.set_postfix_str(self.report(float(value)))
-                if reported or stop.asked or time.monotonic() - saved > CHECKPOINT_SECONDS:
-                    self.save()
-                    saved = time.monotonic()
+                stops = stopping.agreed(self.done)
+                with stopping.timed(reported):
+                    if reported:
+                        bar.set_postfix_str(self.report(float(value)))
+                    if reported or stops or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                        self.save()
+                        saved = time.monotonic()
                 recording.end_step()
-                if stop.asked:
+                if stops:
                     raise Interrupted
 
-    def _take_step(self, frames: np.ndarray, local: int) -> torch.Tensor:
+    def _take_step(self, frames: np.ndarray, local: int, stop: bool = False) -> torch.Tensor:
         """One step with ``frames``, step ``local`` of the stage; returns the loss."""
         rate = learning_rate(local, self.step.stage)
-        value = self.step(frames, rate, self.done)
+        value = self.step(frames, rate, self.done, stop)
         self.done += 1
         # Reading the flag waits for the device, so that a GPU is asked only now and then.
         if value.device.type == "cpu" or self.done % self.config.output_interval == 0:
@@ -159,29 +160,26 @@ class Run:
             )
 
     def judge(self) -> tuple[NepFile, dict[str, Prediction]]:
-        """The model as a nep.txt, of the averaged parameters, and its predictions by data set.
-
-        As in GPUMD the common bias takes up the mean error of the training energies per atom.
-        """
-        flat = self.model.flat
-        file = model_to_file(self.model, self.step.average, self.max_neighbors)
-        model = model_from_file(file, device=flat.device, dtype=flat.dtype)
-        found = {data.name: predict(model, data.prepared) for data in self.sets}
-        train = self.sets[0].targets
-        shift = mean_energy_error(found["train"], train)
-        if not (math.isfinite(shift) and torch.isfinite(self.step.average).all()):
+        """The model as a nep.txt, and its predictions by data set, as in judging.judge."""
+        step = self.step
+        found = judge(self.model, step.average, self.max_neighbors, self.sets, self.world)
+        if found is None:
             raise UserError(
                 f"{self.folder.path}: the parameters have grown beyond all bounds; lower "
                 "learning_rate or weight_decay and start anew with --restart"
             )
-        for data in self.sets:
-            found[data.name].energy[:] -= shift * data.targets.n_atoms
-        return replace(file, output_bias=file.output_bias + shift), found
+        return found
+
+    def _save_potential(self):
+        if kept_at(self.config, self.done):
+            file, _ = self.judge()
+            if self.world.first:
+                save_potential(self.folder, self.config, self.done, file)
 
     def report(self, batch_loss: float) -> str:
         """Judge the model on all data, write it and a row of loss.out; the best is kept."""
         file, predictions = self.judge()
-        found = {data.name: errors(predictions[data.name], data.targets) for data in self.sets}
+        found = errors_of(self.sets, predictions, self.world)
         stage = self.step.stage
         l1, l2 = (float(term) for term in regularisation(self.step.average, stage)[:2])
         total = l1 + l2 + formula(found["train"], stage)
@@ -197,7 +195,8 @@ class Run:
         score = formula(judged, self.config.stages[-1])
         if score < self.best:
             self.best, self.best_step = score, self.done
-            write_nep_txt(self.folder.path / "nep_best.txt", file)
+            if self.world.first:
+                write_nep_txt(self.folder.path / "nep_best.txt", file)
         if self.table.shown(self.done):
             self.log(self.table.row(self.done, total, found, self.seconds()))
         self.scalars.add(self.done, total, rate, found)
@@ -208,11 +207,14 @@ class Run:
         return self.spent + time.monotonic() - self._started
 
     def save(self):
-        """Write the checkpoint."""
+        """Write the checkpoint; every process would write the same."""
+        if not self.world.first:
+            return
         checkpoint.save(
             self.folder.path,
             {
                 "identity": self.identity,
+                "processes": self.world.size,
                 "steps": [stage.generation for stage in self.config.stages],
                 "stage": self.number,
                 "done": self.done,

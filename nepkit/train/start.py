@@ -12,6 +12,7 @@ from ..config import ModelSettings, NepConfig
 from ..data.check import close_contacts, odd_energies, told
 from ..data.frame import Frame
 from ..data.prepared import Prepared, prepare
+from ..data.sampler import ranges
 from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
 from ..model.conversion import trained_settings
@@ -21,11 +22,13 @@ from ..model.zbl import zbl_of
 from .fine_tune import fine_tuned_model, foundation_file, load_foundation
 from .folder import OutputFolder
 from .initial import new_model
+from .judging import DataSet
 from .log import RunLog
-from .loop import DataSet, Run
+from .loop import Run
 from .outputs import Targets
 from .residence import settle
 from .targets import attach_targets, fixed_energies, reference_energies
+from .world import ALONE, World
 
 # Most neighbours that GPUMD's MD takes.
 GPUMD_NEIGHBORS = 819
@@ -42,6 +45,8 @@ class Setup:
     force_mode: str
     profile: int = 0  # steps to take under the profiler
     tensorboard: bool = False  # whether to write the reports for TensorBoard too
+    world: World = ALONE
+    end: float | None = None  # of the time that the run has, by time.monotonic()
 
 
 def data_file(run_dir: Path, name: str) -> Path:
@@ -67,10 +72,10 @@ def check_neurons(settings: ModelSettings):
 
 
 def read_frames(
-    files: dict[str, Path], settings: ModelSettings, log: RunLog
+    files: dict[str, Path], settings: ModelSettings, log: RunLog, progress: bool = True
 ) -> dict[str, list[Frame]]:
     """Frames of each data set, all of elements that the model has."""
-    frames = {name: read_xyz(path, progress=True) for name, path in files.items()}
+    frames = {name: read_xyz(path, progress=progress) for name, path in files.items()}
     for name, members in frames.items():
         file = files[name].name
         unseen = check_elements(members, settings.elements)
@@ -102,7 +107,7 @@ def new_run(
     """A run that has taken no step yet."""
     settings, foundation = trained_settings(config.model), None
     device, dtype = setup.device, setup.dtype
-    q_scaler = None
+    q_scaler, world = None, setup.world
     if path := foundation_file(setup.run_dir, config):
         foundation = load_foundation(path, config, log)
         settings = foundation.settings
@@ -110,8 +115,12 @@ def new_run(
         q_scaler = imported_q_scaler(setup.run_dir / "nep.txt", config.model)
     prepared = {
         name: prepare(
-            members, settings, device="cpu", dtype=dtype, progress=f"neighbours of {name}"
-        )
+            members,
+            settings,
+            device="cpu",
+            dtype=dtype,
+            progress=f"neighbours of {name}" if world.first else None,
+        )  # fmt: skip
         for name, members in frames.items()
     }
     if foundation is not None:
@@ -134,11 +143,20 @@ def new_run(
         # model moves their ratio into the weights.
         model.file_q_scaler.copy_(q_scaler)
     _tell_energies(settings.elements, element_energy, log)
-    sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
+    # The same bits everywhere, whatever computed them.
+    world.take_from_first(model.flat, model.q_scaler, model.file_q_scaler, model.element_energy)
+    sets = [_judged(name, data, world) for name, data in prepared.items()]
     return Run(
         folder, config, model, sets, largest, identity, log, setup.force_mode, setup.profile,
-        setup.tensorboard,
+        setup.tensorboard, world, setup.end,
     )  # fmt: skip
+
+
+def _judged(name: str, data: Prepared, world: World) -> DataSet:
+    """A data set with the part of it that this process judges the model on."""
+    edges = ranges(data.structures.counts[:, 2:].sum(1) + 1.0, world.size).tolist()
+    judged = range(*edges[world.rank : world.rank + 2])
+    return DataSet(name, data, judged, Targets.of(data.frames[judged.start : judged.stop]))
 
 
 def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
