@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ MOST_NEIGHBORS = 50_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Neighbors:
-    """The pairs of one frame, each stored once, and the rows they form.
+    """The pairs of frames, each stored once, and the rows they form.
 
     H pairs i, j lie within the radial cutoff; Q of them also within the angular cutoff. Each has
     two directions, i -> j and j -> i. The 2 H directed pairs are sorted by centre, then by
@@ -78,13 +79,27 @@ def pair_cutoffs(per_element: tuple[float, ...]) -> np.ndarray:
     return 0.5 * (cutoffs[:, None] + cutoffs[None, :])
 
 
-def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> Neighbors:
-    """All pairs of ``frame`` closer than the cutoffs of ``settings``, images included.
+def find_neighbors(
+    frames: Sequence[Frame], types: Sequence[np.ndarray], settings: ModelSettings
+) -> Neighbors:
+    """All pairs of ``frames`` closer than the cutoffs of ``settings``, images included.
 
-    ``types`` (N,) int32: index of each atom's element in ``settings.elements``. Any cell will do:
-    triclinic, left-handed, thinner than the cutoff, periodic in some directions or in none.
+    Atoms are numbered through all frames. ``types`` (N,) int32 of each frame: index of each atom's
+    element in ``settings.elements``. Any cell will do: triclinic, left-handed, thinner than the
+    cutoff, periodic in some directions or in none.
     """
-    center, neighbor, distance, vectors = half_pairs(frame, types, settings.radial_cutoff)
+    found = [half_pairs(f, of, settings.radial_cutoff) for f, of in zip(frames, types, strict=True)]
+    n_atoms = np.array([len(frame) for frame in frames], np.int64)
+    first_atom = (np.cumsum(n_atoms) - n_atoms).astype(np.int32)
+    shift = np.repeat(first_atom, [len(pairs[0]) for pairs in found])
+    empty = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty((0, 3)))
+    center, neighbor, distance, vectors = map(np.concatenate, zip(empty, *found))
+    types = np.concatenate([np.empty(0, np.int32), *types])
+    return _in_order(center + shift, neighbor + shift, distance, vectors, types, settings)
+
+
+def _in_order(center, neighbor, distance, vectors, types, settings: ModelSettings) -> Neighbors:
+    """The pairs sorted, and their rows."""
     n_half, n_types = len(center), len(settings.elements)
     type_i, type_j = types[center], types[neighbor]
     key = np.concatenate([center * n_types + type_j, neighbor * n_types + type_i])

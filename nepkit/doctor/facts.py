@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..data.check import contact_ratios
+from ..data.block import contact_ratios
 from ..data.frame import Frame
 from ..data.neighbors import half_pairs, pair_cutoffs
 from ..errors import UserError, at

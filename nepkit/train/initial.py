@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..config import ModelSettings
 from ..data.prepared import Prepared
-from ..model.evaluate import chunks
+from ..data.ragged import chunks
+from ..model.evaluate import ATOMS_AT_ONCE
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 
@@ -59,7 +60,7 @@ def descriptor_range(model: Nep, data: Prepared, flat: Tensor) -> tuple[Tensor, 
     """Smallest and largest value of each descriptor component (D,) over all atoms, with ``flat``."""
     evaluate = Evaluator(model, data.structures)
     low = high = None
-    for start, stop in chunks(data.n_atoms):
+    for start, stop in chunks(data.n_atoms, ATOMS_AT_ONCE):
         frames = torch.arange(start, stop, device=data.structures.device)
         smallest, largest = torch.aminmax(evaluate(frames, flat).q, dim=0)
         low = smallest if low is None else torch.minimum(low, smallest)

@@ -75,7 +75,7 @@ class Run:
 
     def __post_init__(self):
         prepared = self.sets[0].prepared
-        use_virial = any(frame.virial is not None for frame in prepared.frames)
+        use_virial = not np.isnan(prepared.labels.virial).all()
         self.step = Step(
             self.model,
             prepared.structures,
@@ -151,10 +151,10 @@ class Run:
 
     def _check_finite(self, frames: np.ndarray):
         if self.step.unusable >= UNUSABLE_STEPS:
-            labels = [self.sets[0].prepared.frames[k] for k in frames.tolist()]
-            places = ", ".join(str(frame.index) for frame in labels[:20])
+            labels = self.sets[0].prepared.labels
+            places = ", ".join(map(str, labels.index[frames[:20]]))
             raise UserError(
-                f"{labels[0].path}: {UNUSABLE_STEPS} steps in a row gave no finite gradient, the "
+                f"{labels.path}: {UNUSABLE_STEPS} steps in a row gave no finite gradient, the "
                 f"last with frames {places};\nlook at these frames, or lower learning_rate"
             )
 

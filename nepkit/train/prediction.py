@@ -53,7 +53,7 @@ def predict_file(model: Nep, path: Path, *, descriptors: int = 0) -> Predicted:
                 sums = np.add.reduceat(prediction.descriptors, starts)
                 prediction = replace(prediction, descriptors=sums / prepared.n_atoms[:, None])
             predictions.append(prediction)
-            targets.append(Targets.of(frames))
+            targets.append(Targets.of(prepared.labels))
             open_frames += sum(not frame.pbc.all() for frame in frames)
             bar.update(len(frames))
     prediction, target = joined(predictions), joined(targets)

@@ -118,7 +118,7 @@ def new_run(
         model = fine_tuned_model(foundation, prepared["train"], log, device=device, dtype=dtype)
         element_energy = model.element_energy.cpu().numpy()
     else:
-        zbl = [terms.atom_energies.sum() for terms in zbl_of(prepared["train"], settings)]
+        zbl = zbl_of(prepared["train"], settings).energy
         element_energy = reference_energies(prepared["train"], zbl, len(settings.elements))
     _attach(prepared, settings, element_energy, log)
     largest = _largest_neighborhoods(prepared, log)
@@ -134,7 +134,7 @@ def new_run(
         # model moves their ratio into the weights.
         model.file_q_scaler.copy_(q_scaler)
     _tell_energies(settings.elements, element_energy, log)
-    sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
+    sets = [DataSet(name, data, Targets.of(data.labels)) for name, data in prepared.items()]
     return Run(
         folder, config, model, sets, largest, identity, log, setup.force_mode, setup.profile,
         setup.tensorboard,
@@ -155,18 +155,18 @@ def _attach(
     """Targets of all frames."""
     for data in prepared.values():
         zbl = zbl_of(data, settings)
-        fixed = fixed_energies(data, zbl, element_energy)
-        energies = [np.nan if f.energy is None else f.energy for f in data.frames]
-        findings = odd_energies(data.frames, (energies - fixed) / data.n_atoms)
-        for line in told(close_contacts(data.frames, data.neighbors)) + told(findings):
+        labels = data.labels
+        fixed = fixed_energies(labels, zbl, element_energy)
+        findings = odd_energies(labels, (labels.energy - fixed) / labels.n_atoms)
+        for line in told(close_contacts(labels, data.surroundings)) + told(findings):
             log(line)
         attach_targets(data, zbl, element_energy)
 
 
 def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[int, int]:
     """Most radial and angular neighbours of an atom, for the header of nep.txt."""
-    counts = [data.largest_neighborhoods() for data in prepared.values()]
-    radial, angular = (max(numbers) for numbers in zip(*counts, strict=True))
+    largest = np.concatenate([data.surroundings.largest for data in prepared.values()])
+    radial, angular = largest.max(0).tolist()
     log(f"neighbours of an atom at most: {radial} radial, {angular} angular")
     if radial > GPUMD_NEIGHBORS:
         log(
