@@ -10,7 +10,7 @@ import torch
 
 from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import ModelSettings
-from nepkit.data.check import close_contacts, odd_energies, told
+from nepkit.data.check import told
 from nepkit.data.prepared import prepare
 from nepkit.data.xyz import read_xyz
 from nepkit.model.nep_txt import read_nep_txt

@@ -68,6 +68,17 @@ class Block:
     contact_distance: np.ndarray  # (B,)
     contact_atoms: np.ndarray  # (B, 2) int32
 
+    @classmethod
+    def joined(cls, blocks: Sequence[Block]) -> Block:
+        """The frames of ``blocks``, one after the other."""
+        if len(blocks) == 1:
+            return blocks[0]
+        named = {}
+        for field in fields(cls):
+            axis = ARRAYS[field.name].axis if field.name in ARRAYS else 0
+            named[field.name] = np.concatenate([getattr(b, field.name) for b in blocks], axis)
+        return cls(**named)
+
     def take(self, frames: np.ndarray) -> Block:
         """The block of ``frames`` (n,), in this order."""
         counts = self.counts[frames]

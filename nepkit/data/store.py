@@ -21,7 +21,7 @@ import torch
 
 from ..config import ModelSettings
 from .block import ARRAYS, Block
-from .known import Labels
+from .known import OF_ATOMS, Labels
 from .prepared import Prepared, Surroundings
 from .structures import Structures
 
@@ -37,6 +37,16 @@ MEMBER_BYTES = tuple(
 )
 # Frames within so many bytes are read together, those between them too if they are few bytes.
 PIECE, GAP = 16_000_000, 200_000
+
+
+# Every data set: the kind of its members, 4 for frames, and the axis that counts them.
+RECORDS = {
+    **{field.name: (4, 0) for kind in (Block, Labels) for field in fields(kind)},
+    **{name: (0, 0) for name in OF_ATOMS},
+    **{name: (array.kind, array.axis) for name, array in ARRAYS.items()},
+}
+for _name in ("path", "sources"):
+    del RECORDS[_name]
 
 
 class Unusable(Exception):
@@ -77,25 +87,32 @@ class Store:
             # Whole files do not change: no lock, which some file systems do not have.
             self._file = h5py.File(path, "r", locking=False)
         except OSError as error:
-            raise Unusable(_reason(error)) from None
+            cut = "truncated" in str(error)
+            raise Unusable("it is cut short" if cut else "it is no store of nepkit") from None
         try:
-            found = json.loads(self._file.attrs["nepkit"])
-        except (KeyError, ValueError, TypeError, OSError):
+            self._check(key)
+        except BaseException:
             self._file.close()
-            raise Unusable("it is not a store of nepkit") from None
-        if changed := [name for name in key if found.get(name) != key[name]]:
-            self._file.close()
-            raise Unusable(f"it was made of another {changed[0]}")
-        try:
-            self.n_types = len(key["elements"])
-            self.counts = self._file["counts"][:]
-            self.pair_types = self._file["pair_types"][:]
-        except (KeyError, OSError) as error:
-            self._file.close()
-            raise Unusable(_reason(error)) from None
+            raise
+        self.n_types = len(key["elements"])
         # Where the members of each frame begin (F + 1, 4).
         self._first = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(self.counts, axis=0)])
         self._frame_bytes = self.counts @ np.array(MEMBER_BYTES)
+
+    def _check(self, key: dict):
+        """Raise ``Unusable`` unless the file was made of ``key`` and holds all that it should."""
+        try:
+            found = json.loads(self._file.attrs["nepkit"])
+            changed = [name for name in key if found.get(name) != key[name]]
+            self.counts, self.pair_types = self._file["counts"][:], self._file["pair_types"][:]
+            totals = [*self.counts.sum(0).tolist(), len(self.counts)]
+            for name, (kind, axis) in RECORDS.items():
+                if self._file[name].shape[axis] != totals[kind]:
+                    raise KeyError(name)
+        except (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError):
+            raise Unusable("it is no store of nepkit, or damaged") from None
+        if changed:
+            raise Unusable(f"it was made of another {changed[0]}")
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -169,8 +186,9 @@ class Store:
         for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(frames)]):
             first, last = int(frames[start]), int(frames[stop - 1]) + 1
             block = self._block(first, last)
-            if stop - start < last - first:
-                block = block.take(frames[start:stop] - first)
+            wanted = frames[start:stop] - first
+            if not np.array_equal(wanted, np.arange(last - first)):
+                block = block.take(wanted)
             yield start, stop, block
 
     def _block(self, first: int, last: int) -> Block:
@@ -178,15 +196,7 @@ class Store:
         named = {}
         starts, ends = self._first[first].tolist(), self._first[last].tolist()
         for field in fields(Block):
-            array, data = ARRAYS.get(field.name), self._file[field.name]
-            if array is None:
-                named[field.name] = data[first:last]
-            else:
-                span = slice(starts[array.kind], ends[array.kind])
-                named[field.name] = data[(slice(None),) * array.axis + (span,)]
+            kind, axis = RECORDS[field.name]
+            span = slice(starts[kind], ends[kind]) if kind < 4 else slice(first, last)
+            named[field.name] = self._file[field.name][(slice(None),) * axis + (span,)]
         return Block(**named)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error).lower()
-    return "it is cut short" if "truncated" in text else "it is damaged, or no store of nepkit"
