@@ -103,7 +103,7 @@ class Surveyor:
         lists = []
         for frame in frames:
             try:
-                lists.append(half_pairs(frame, frame.numbers - 1, self.radial))
+                lists.append(half_pairs([frame], [frame.numbers - 1], self.radial))
             except UserError as error:
                 place = at(frame.path, frame.line, frame.index)
                 self.refused[frame.index] = str(error).removeprefix(f"{place}: ")
