@@ -95,6 +95,10 @@ class Structures:
         tables = [values for _, values in self.tables.values()]
         return sum(t.numel() * t.itemsize for t in (*map(self.__dict__.get, _ARRAYS), *tables))
 
+    def pair_types(self) -> Tensor:
+        """The pair types (centre type * T + neighbour type) that occur, ascending."""
+        return torch.unique(self.row_index[1, :-1])
+
     def move(self, device: torch.device | str):
         """Take all arrays to another device."""
         self.device = torch.device(device)

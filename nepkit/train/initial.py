@@ -26,7 +26,7 @@ def new_model(settings: ModelSettings, sets: list[Prepared], seed: int, *, devic
     Pair types of the training set get random coefficients; those of other sets alone stay 0, as
     nothing is known of them.
     """
-    present = [torch.unique(data.structures.row_index[1, :-1]).to(device) for data in sets]
+    present = [data.structures.pair_types().to(device) for data in sets]
     model = Nep(settings, torch.unique(torch.cat(present)), device=device, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
     trained = torch.isin(model.pair_types, present[0])

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from ..config import NepConfig
 from ..data.prepared import Prepared
 from ..data.sampler import Sampler
+from ..data.windows import at_hand, sampler_of
 from ..errors import UserError
 from ..model.conversion import model_from_file, model_to_file
 from ..model.evaluate import Prediction, predict
@@ -104,7 +105,7 @@ class Run:
     def train(self):
         """Take all steps that are left."""
         interval = self.config.output_interval
-        sampler = self._sampler(self.number)
+        sampler, structures = self.sampler(self.number), self.sets[0].prepared.structures
         if self.done < self.total:
             # What has to be compiled is compiled before the clock of the bar starts.
             self.step.warm_up(sampler.frames(0))
@@ -118,10 +119,10 @@ class Run:
                 recording.begin_step()
                 number, local = self.stage_of(self.done)
                 if number != self.number:
-                    self.number, sampler = number, self._sampler(number)
+                    self.number, sampler = number, self.sampler(number)
                     self.step.begin_stage(self.config.stages[number])
-                value = self._take_step(sampler.frames(local), local)
-                self.step.prepare(sampler.frames(local + 1))
+                value = self._take_step(at_hand(structures, sampler, local), local)
+                self.step.prepare(at_hand(structures, sampler, local + 1))
                 bar.update()
                 save_potential(self.folder, self.config, self.done, lambda: self.judge()[0])
                 reported = self.done % interval == 0 or self.done == self.total
@@ -144,10 +145,10 @@ class Run:
             self._check_finite(frames)
         return value
 
-    def _sampler(self, stage: int) -> Sampler:
-        batch = self.config.stages[stage].batch
-        pairs = self.sets[0].prepared.structures.counts[:, 2:].sum(1)
-        return Sampler(pairs.astype(float), batch, self.config.seed, stage)
+    def sampler(self, stage: int) -> Sampler:
+        """The order of the training frames in a stage."""
+        structures = self.sets[0].prepared.structures
+        return sampler_of(structures, self.config.stages[stage].batch, self.config.seed, stage)
 
     def _check_finite(self, frames: np.ndarray):
         if self.step.unusable >= UNUSABLE_STEPS:

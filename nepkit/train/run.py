@@ -26,9 +26,10 @@ from .outputs import Errors, error_table, errors, output_names, write_outputs
 from .parametrisation import is_shared
 from .prediction import predict_run
 from .profiling import check_profile
+from .reading import read_data, sizes_of
 from .schedule import resolve
 from .signals import Interrupted
-from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
+from .start import Setup, check_neurons, data_file, data_files, new_run
 from .tensorboard import check_tensorboard
 
 
@@ -96,9 +97,8 @@ def _train(
     check_neurons(config.model)
     files = data_files(setup.run_dir)
     folder.check(_names(setup, folder, config, list(files)))
-    frames = read_frames(files, config.model, log)
-    n_atoms = sum(map(len, frames["train"]))
-    config, lines = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
+    sources = read_data(files, config.model, folder.path, log)
+    config, lines = resolve(config, *sizes_of(sources))
     for line in lines:
         log(line)
     foundation = foundation_file(setup.run_dir, config)
@@ -108,8 +108,8 @@ def _train(
             raise UserError(
                 f"{foundation}: --restart would move this potential away; copy it to another name"
             )
-    sources = files if foundation is None else files | {"fine_tune": foundation}
-    identity = checkpoint.identity(config, setup.dtype, sources)
+    read = files if foundation is None else files | {"fine_tune": foundation}
+    identity = checkpoint.identity(config, setup.dtype, read)
     if is_shared(len(config.model.elements)) and foundation is None:
         identity["shared base"] = "on"
     if frozen_descriptor(config):
@@ -130,7 +130,7 @@ def _train(
     folder.claim(_names(setup, folder, config, list(files)))
     log.keep_in(folder.path / "nepkit.log")
     _write_inputs(setup, folder, config, log, changed=state is not None)
-    run = new_run(setup, folder, config, frames, identity, log)
+    run = new_run(setup, folder, config, sources, identity, log)
     _take_up(run, state)
     try:
         run.train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,8 @@ import torch
 
 from ..config import ModelSettings, NepConfig
 from ..data.check import close_contacts, odd_energies, told
-from ..data.frame import Frame
-from ..data.prepared import Prepared, prepare
-from ..data.xyz import check_elements, read_xyz
+from ..data.prepared import Prepared
+from ..data.windows import Windows
 from ..errors import UserError
 from ..model.conversion import trained_settings
 from ..model.evaluator import compiling
@@ -24,7 +24,8 @@ from .initial import new_model
 from .log import RunLog
 from .loop import DataSet, Run
 from .outputs import Targets
-from .residence import settle
+from .reading import Source
+from .residence import made_ready, settle
 from .targets import attach_targets, fixed_energies, reference_energies
 
 # Most neighbours that GPUMD's MD takes.
@@ -66,36 +67,11 @@ def check_neurons(settings: ModelSettings):
         )
 
 
-def read_frames(
-    files: dict[str, Path], settings: ModelSettings, log: RunLog
-) -> dict[str, list[Frame]]:
-    """Frames of each data set, all of elements that the model has."""
-    frames = {name: read_xyz(path, progress=True) for name, path in files.items()}
-    for name, members in frames.items():
-        file = files[name].name
-        unseen = check_elements(members, settings.elements)
-        labels = ", ".join(
-            f"{sum(getattr(frame, label) is not None for frame in members)} with {label}"
-            for label in ("energy", "forces", "virial")
-        )
-        log(f"{file}: {len(members)} frames, {sum(map(len, members))} atoms; {labels}")
-        if name == "train" and unseen:
-            log(f"warning: {file} has no atom of {' '.join(unseen)}")
-        if open_frames := sum(not frame.pbc.all() for frame in members):
-            log(
-                f"warning: {file}: {open_frames} of {len(members)} frames are not periodic in all "
-                "directions; GPUMD takes every frame as periodic"
-            )
-    if all(f.forces is None and f.energy is None and f.virial is None for f in frames["train"]):
-        raise UserError(f"{files['train']}: no frame has an energy, forces or a virial to train on")
-    return frames
-
-
 def new_run(
     setup: Setup,
     folder: OutputFolder,
     config: NepConfig,
-    frames: dict[str, list[Frame]],
+    sources: dict[str, Source],
     identity: dict[str, str],
     log: RunLog,
 ) -> Run:
@@ -109,10 +85,8 @@ def new_run(
     elif config.import_q_scaler:
         q_scaler = imported_q_scaler(setup.run_dir / "nep.txt", config.model)
     prepared = {
-        name: prepare(
-            members, settings, device="cpu", dtype=dtype, progress=f"neighbours of {name}"
-        )
-        for name, members in frames.items()
+        name: made_ready(source, settings, device, dtype, f"neighbours of {name}")
+        for name, source in sources.items()
     }
     if foundation is not None:
         model = fine_tuned_model(foundation, prepared["train"], log, device=device, dtype=dtype)
@@ -160,7 +134,15 @@ def _attach(
         findings = odd_energies(labels, (labels.energy - fixed) / labels.n_atoms)
         for line in told(close_contacts(labels, data.surroundings)) + told(findings):
             log(line)
-        attach_targets(data, zbl, element_energy)
+        if isinstance(data.structures, Windows):
+            data.structures.finish = partial(_finish, settings, element_energy)
+        else:
+            attach_targets(data, zbl, element_energy)
+
+
+def _finish(settings: ModelSettings, element_energy: np.ndarray, data: Prepared):
+    """Give frames that were read later their targets."""
+    attach_targets(data, zbl_of(data, settings), element_energy)
 
 
 def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[int, int]:
