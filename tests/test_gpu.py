@@ -210,7 +210,7 @@ def test_single_precision_stays_near_double(tmp_path):
     """The first 50 steps: losses of float32 agree with those of float64 to 1e-4."""
     model, prepared = labelled(*odd_shape("all kinds"))
     settings = model.settings
-    single = make_ready(prepared.frames, settings, torch.float32)
+    single = make_ready(odd_shape("all kinds")[1], settings, torch.float32)
     for name, (kind, values) in prepared.structures.tables.items():
         single.structures.attach(kind, name, values[:-1].float())
     double = weights_after(50, prepared_on_gpu(prepared), model, Stage())[2]

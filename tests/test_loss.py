@@ -9,6 +9,8 @@ import torch
 
 from nepkit.config import Stage
 from nepkit.data.frame import Frame
+from nepkit.data.known import Labels
+from nepkit.model.zbl import ZblTerms
 from nepkit.train.loss import loss, regularisation, rules_of
 from nepkit.train.targets import attach_targets
 
@@ -48,13 +50,11 @@ class Tables(dict):
 
 def batch_of(frames) -> SimpleNamespace:
     tables = Tables()
-    nothing = [
-        SimpleNamespace(atom_energies=np.zeros(n), forces=np.zeros((n, 3)), virial=np.zeros(6))
-        for n in N_ATOMS
-    ]
-    attach_targets(
-        SimpleNamespace(frames=frames, types=TYPES, structures=tables), nothing, np.zeros(2)
+    nothing = ZblTerms(
+        np.zeros(len(frames)), np.zeros((sum(N_ATOMS), 3)), np.zeros((len(frames), 6))
     )
+    prepared = SimpleNamespace(labels=Labels.of(frames, TYPES), structures=tables)
+    attach_targets(prepared, nothing, np.zeros(2))
     types = torch.from_numpy(np.concatenate(TYPES))
     return SimpleNamespace(tables=tables, types=types)
 

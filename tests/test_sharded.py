@@ -13,8 +13,11 @@ from shares import odd_run, torchrun
 from test_resume import assert_same_run
 
 from nepkit import Interrupted, UserError, predict_dataset, train_nep
+from nepkit.config import read_nep_in
 from nepkit.data.sampler import dealt, ranges
+from nepkit.data.storing import open_store
 from nepkit.train import checkpoint
+from nepkit.train.residence import memory_budget
 from nepkit.train.stop import check_max_time
 from nepkit.train.world import first_host, place
 
@@ -25,12 +28,15 @@ import json, os, signal, sys
 from pathlib import Path
 from nepkit import Interrupted, UserError, predict_dataset_sharded, train_nep_sharded
 from nepkit.train import loop
+from nepkit.train.residence import memory_budget
 
 top, rank, last = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) - 1
 seen = {}
 for precision in ("float64", "float32"):
     found = train_nep_sharded(top / precision, device="cpu", precision=precision)
     seen[precision] = {name: errors.force for name, errors in found.items()}
+with memory_budget(5_000):
+    train_nep_sharded(top / "stored", device="cpu", precision="float64")
 rate, calls = loop.learning_rate, []
 
 def interrupting(*arguments):
@@ -63,8 +69,10 @@ except UserError as error:
 
 def compare(top: Path, count: int):
     """What one process and ``count`` of them make of the same runs."""
-    for name in ("float64", "float32", "broken"):
+    for name in ("float64", "float32", "broken", "stored"):
         odd_run(top / name)
+    settings = read_nep_in(top / "stored" / "nep.in").model
+    open_store(top / "stored" / "train.xyz", settings).close()
     torchrun(count, write(top / "program.py", PROGRAM), top)
     seen = [json.loads((top / f"seen-{rank}.json").read_text()) for rank in range(count)]
     for precision in ("float64", "float32"):
@@ -86,6 +94,12 @@ def compare(top: Path, count: int):
                 np.testing.assert_allclose(
                     *(np.loadtxt(f / name) for f in (alone, top / precision)), rtol=1e-8
                 )
+    with memory_budget(5_000):
+        alone = odd_run(top / "stored-alone")
+        open_store(alone / "train.xyz", settings).close()
+        train_nep(alone, device="cpu", precision="float64")
+    close(*(checkpoint.load(folder)["flat"] for folder in (alone, top / "stored")))
+    assert "parts an epoch are read from" in (top / "stored" / "nepkit.log").read_text()
     assert_same_run(top / "float64", top / "broken")
     assert "interrupted after step 8 of 30" in (top / "broken" / "nepkit.log").read_text()
     whole = predict_dataset(

@@ -20,7 +20,7 @@ from ..model.nep import Nep
 from ..ops.policy import kernels_on, on_reference_path
 from ..ops.stages import stage
 from ..ops.tables import with_tables
-from .loss import LossResult, label_counts, loss_value, regularisation, rules_of, sums
+from .loss import LossResult, loss_value, regularisation, rules_of, sums
 from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of, predicted
 from .traced import TracedAutograd
 from .world import ALONE, World
@@ -49,6 +49,7 @@ class BatchGradient:
         tell: Callable[[str], None],
         frozen: bool,
         world: World = ALONE,
+        labels: np.ndarray | None = None,
     ):
         """Arguments as in Step."""
         self.model, self.structures, self.use_virial = model, structures, use_virial
@@ -61,7 +62,7 @@ class BatchGradient:
         self.gradient, self.squares, self.wish = self.reduced.split([size, 3, 1])
         self.totals = model.flat.new_zeros(6)  # as loss.sums, the numbers of labels alone
         self.work = structures.counts[:, 2:].sum(1)
-        self.labels = label_counts(structures) if world.size > 1 else None
+        self.labels = labels if world.size > 1 else None
         self.sums, self.contract = error_sums, None
         on_gpu = device.type == "cuda" and not on_reference_path()
         if force_mode == "autograd" and not on_reference_path():

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..config import ModelSettings
 from ..data.prepared import Prepared
-from ..model.evaluate import chunks
+from ..data.ragged import chunks
+from ..model.evaluate import ATOMS_AT_ONCE
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 
@@ -25,7 +26,7 @@ def new_model(settings: ModelSettings, sets: list[Prepared], seed: int, *, devic
     Pair types of the training set get random coefficients; those of other sets alone stay 0, as
     nothing is known of them.
     """
-    present = [torch.unique(data.structures.row_index[1, :-1]).to(device) for data in sets]
+    present = [data.structures.pair_types().to(device) for data in sets]
     model = Nep(settings, torch.unique(torch.cat(present)), device=device, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
     trained = torch.isin(model.pair_types, present[0])
@@ -59,7 +60,7 @@ def descriptor_range(model: Nep, data: Prepared, flat: Tensor) -> tuple[Tensor, 
     """Smallest and largest value of each descriptor component (D,) over all atoms, with ``flat``."""
     evaluate = Evaluator(model, data.structures)
     low = high = None
-    for start, stop in chunks(data.n_atoms):
+    for start, stop in chunks(data.n_atoms, ATOMS_AT_ONCE):
         frames = torch.arange(start, stop, device=data.structures.device)
         smallest, largest = torch.aminmax(evaluate(frames, flat).q, dim=0)
         low = smallest if low is None else torch.minimum(low, smallest)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from ..config import NepConfig
 from ..data.sampler import Sampler
+from ..data.windows import at_hand, sampler_of
 from ..errors import UserError
 from ..model.evaluate import Prediction
 from ..model.nep import Nep
@@ -21,7 +22,7 @@ from .fine_tune import frozen_descriptor
 from .folder import OutputFolder
 from .judging import DataSet, errors_of, judge
 from .log import NoTable, RunLog, Table
-from .loss import regularisation
+from .loss import label_counts, regularisation
 from .outputs import Errors, kept_at, save_potential
 from .profiling import NAME, Recording
 from .report import ReportTable, formula, numbers_of, progress
@@ -68,7 +69,7 @@ class Run:
 
     def __post_init__(self):
         prepared = self.sets[0].prepared
-        use_virial = any(frame.virial is not None for frame in prepared.frames)
+        use_virial = not np.isnan(prepared.labels.virial).all()
         self.step = Step(
             self.model,
             prepared.structures,
@@ -79,6 +80,7 @@ class Run:
             fine_tuned=bool(self.config.fine_tune),
             frozen=frozen_descriptor(self.config),
             world=self.world,
+            labels=label_counts(prepared.labels),
         )
         kind = Table if self.world.first else NoTable
         self.loss_out = kind(self.folder.path / "loss.out")
@@ -99,7 +101,7 @@ class Run:
     def train(self):
         """Take all steps that are left."""
         interval = self.config.output_interval
-        sampler = self._sampler(self.number)
+        sampler, structures = self.sampler(self.number), self.sets[0].prepared.structures
         if self.done < self.total:
             # What has to be compiled is compiled before the clock of the bar starts.
             self.step.warm_up(sampler.frames(0))
@@ -117,10 +119,11 @@ class Run:
                 recording.begin_step()
                 number, local = self.stage_of(self.done)
                 if number != self.number:
-                    self.number, sampler = number, self._sampler(number)
+                    self.number, sampler = number, self.sampler(number)
                     self.step.begin_stage(self.config.stages[number])
-                value = self._take_step(sampler.frames(local), local, stopping.wanted())
-                self.step.prepare(sampler.frames(local + 1))
+                frames = at_hand(structures, sampler, local)
+                value = self._take_step(frames, local, stopping.wanted())
+                self.step.prepare(at_hand(structures, sampler, local + 1))
                 bar.update()
                 self._save_potential()
                 reported = self.done % interval == 0 or self.done == self.total
@@ -145,17 +148,17 @@ class Run:
             self._check_finite(frames)
         return value
 
-    def _sampler(self, stage: int) -> Sampler:
-        batch = self.config.stages[stage].batch
-        pairs = self.sets[0].prepared.structures.counts[:, 2:].sum(1)
-        return Sampler(pairs.astype(float), batch, self.config.seed, stage)
+    def sampler(self, stage: int) -> Sampler:
+        """The order of the training frames in a stage."""
+        structures = self.sets[0].prepared.structures
+        return sampler_of(structures, self.config.stages[stage].batch, self.config.seed, stage)
 
     def _check_finite(self, frames: np.ndarray):
         if self.step.unusable >= UNUSABLE_STEPS:
-            labels = [self.sets[0].prepared.frames[k] for k in frames.tolist()]
-            places = ", ".join(str(frame.index) for frame in labels[:20])
+            labels = self.sets[0].prepared.labels
+            places = ", ".join(map(str, labels.index[frames[:20]]))
             raise UserError(
-                f"{labels[0].path}: {UNUSABLE_STEPS} steps in a row gave no finite gradient, the "
+                f"{labels.path}: {UNUSABLE_STEPS} steps in a row gave no finite gradient, the "
                 f"last with frames {places};\nlook at these frames, or lower learning_rate"
             )
 

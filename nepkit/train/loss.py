@@ -16,9 +16,7 @@ from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Selection
-from ..data.structures import Structures
-
-WEIGHTS = ("energy_weight", "force_weight", "virial_weight")
+from ..data.known import Labels
 
 
 class Rules(NamedTuple):
@@ -109,13 +107,11 @@ def _sums(batch: Selection, errors: list[tuple[Tensor, Tensor]]) -> Tensor:
     return torch.stack([*squares, *counts, 6.0 * _count(tables["virial_weight"])])
 
 
-def label_counts(structures: Structures) -> np.ndarray:
-    """Numbers of energies, force components and virial components with a weight (F, 3)."""
-    weights = {n: structures.tables[n][1][:-1].cpu().numpy() > 0 for n in WEIGHTS}
-    ends = np.cumsum(structures.counts[:, 0])
-    forces = np.concatenate([[0], np.cumsum(weights["force_weight"])])
-    of_frames = forces[ends] - forces[ends - structures.counts[:, 0]]
-    return np.stack([weights["energy_weight"], 3 * of_frames, 6 * weights["virial_weight"]], 1)
+def label_counts(labels: Labels) -> np.ndarray:
+    """Numbers of energies, force components and virial components that count, by frame (F, 3)."""
+    energy = np.isfinite(labels.energy) & (labels.energy_weight > 0)
+    forces = np.isfinite(labels.forces[labels.first_atom[:-1], 0]) * labels.n_atoms
+    return np.stack([energy, 3 * forces, 6 * np.isfinite(labels.virial[:, 0])], 1)
 
 
 def _count(weights: Tensor) -> Tensor:

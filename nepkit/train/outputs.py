@@ -11,8 +11,7 @@ from typing import IO
 import numpy as np
 
 from ..config import NepConfig
-from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
-from ..data.frame import Frame
+from ..data.known import Labels
 from ..files import write_atomically
 from ..model.evaluate import Prediction
 from ..model.nep_txt import NepFile
@@ -51,30 +50,13 @@ class Targets:
     volume: np.ndarray  # (F,) Å^3
 
     @classmethod
-    def of(cls, frames: list[Frame]) -> Targets:
-        """The labels of ``frames``."""
-        unknown = np.full(6, np.nan)
+    def of(cls, labels: Labels) -> Targets:
+        """Those of ``labels``."""
         return cls(
-            energy=np.array([np.nan if f.energy is None else f.energy for f in frames]),
-            forces=np.concatenate(
-                [
-                    np.empty((0, 3)),
-                    *(
-                        np.full((len(f), 3), np.nan) if f.forces is None else f.forces
-                        for f in frames
-                    ),
-                ]
-            ),
-            virial=np.array(
-                [
-                    unknown if f.virial is None else f.virial[VIRIAL_ROWS, VIRIAL_COLUMNS]
-                    for f in frames
-                ]
-            ).reshape(-1, 6),
-            energy_weight=np.array([f.weight**2 * f.energy_weight for f in frames]),
-            n_atoms=np.array([len(f) for f in frames]),
-            volume=np.array([f.volume for f in frames]),
-        )
+            energy=labels.energy, forces=labels.forces, virial=labels.virial,
+            energy_weight=labels.weight**2 * labels.energy_weight,
+            n_atoms=labels.n_atoms, volume=labels.volume,
+        )  # fmt: skip
 
 
 def errors(prediction: Prediction, targets: Targets, world: World = ALONE) -> Errors:

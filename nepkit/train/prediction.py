@@ -61,7 +61,7 @@ def predict_file(
                 starts = np.cumsum(prepared.n_atoms) - prepared.n_atoms
                 sums = np.add.reduceat(prediction.descriptors, starts)
                 prediction = replace(prediction, descriptors=sums / prepared.n_atoms[:, None])
-            parts.append((number, prediction, Targets.of(frames)))
+            parts.append((number, prediction, Targets.of(prepared.labels)))
     found = sorted(chain.from_iterable(world.gather(parts)), key=lambda part: part[0])
     _, predictions, targets = zip(*found)
     prediction, target = joined(predictions), joined(targets)

@@ -18,10 +18,11 @@ from .outputs import Errors, error_table
 from .parametrisation import is_shared
 from .prediction import predict_run
 from .profiling import check_profile
+from .reading import read_data, sizes_of
 from .records import about, names_of, results, results_of, write_inputs
 from .schedule import resolve
 from .signals import Interrupted
-from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames
+from .start import Setup, check_neurons, data_file, data_files, new_run
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
 
@@ -105,9 +106,8 @@ def _train(
     files = data_files(setup.run_dir)
     names = world.from_first(lambda: names_of(setup, folder, config, list(files)))
     world.from_first(lambda: folder.check(names))
-    frames = read_frames(files, config.model, log, world.first)
-    n_atoms = sum(map(len, frames["train"]))
-    config, lines = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
+    sources = read_data(files, config.model, folder.path, log, world)
+    config, lines = resolve(config, *sizes_of(sources))
     for line in lines:
         log(line)
     state, identity, found = world.from_first(
@@ -123,7 +123,7 @@ def _train(
         write_inputs(setup, folder, config, log, changed=state is not None)
 
     world.from_first(claim)
-    run = new_run(setup, folder, config, frames, identity, log)
+    run = new_run(setup, folder, config, sources, identity, log)
     _take_up(run, state)
     try:
         run.train()
@@ -149,8 +149,8 @@ def _look_back(
             raise UserError(
                 f"{foundation}: --restart would move this potential away; copy it to another name"
             )
-    sources = files if foundation is None else files | {"fine_tune": foundation}
-    identity = checkpoint.identity(config, setup.dtype, sources)
+    read = files if foundation is None else files | {"fine_tune": foundation}
+    identity = checkpoint.identity(config, setup.dtype, read)
     if is_shared(len(config.model.elements)) and foundation is None:
         identity["shared base"] = "on"
     if frozen_descriptor(config):

@@ -34,7 +34,8 @@ class Step:
     autograd, where torch differentiates the energy and then the loss, traced into one graph off the
     reference path. ``tell`` takes a line for the log. ``fine_tuned``: weight decay draws weights to
     where they start, not to 0; ``frozen``: the descriptor's coefficients do not change. ``world``:
-    the processes that take every step together, each with its share of the batch.
+    the processes that take every step together, each with its share of the batch; several have to
+    know of the ``labels`` of all frames (label_counts).
 
     On a GPU the whole step is one graph; autograd's function from batch to gradient is compiled.
     """
@@ -51,12 +52,13 @@ class Step:
         fine_tuned: bool = False,
         frozen: bool = False,
         world: World = ALONE,
+        labels: np.ndarray | None = None,
     ):
         self.model, self.tell = model, tell
         self.parameters = parametrisation_of(model, fine_tuned)
         self.batch = BatchGradient(
             model, structures, use_virial=use_virial, force_mode=force_mode, tell=tell,
-            frozen=frozen, world=world,
+            frozen=frozen, world=world, labels=labels,
         )  # fmt: skip
         self.gradient = self.batch.gradient
         self.average = model.flat.clone()  # exponential moving average of the parameters
