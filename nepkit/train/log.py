@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -85,12 +86,18 @@ class NoTable:
 
 
 def append(path: Path, text: str, sync: bool = False):
-    """Add ``text`` to a file in one write; ``sync``: wait until the disk holds it."""
+    """Add ``text`` to a file in one write, or nothing; ``sync``: wait until the disk holds it."""
+    data = text.encode()
     try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(text)
+        with open(path, "ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(before)  # no line is left torn
+                raise
             if sync:
-                file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
         raise UserError(

@@ -31,7 +31,7 @@ from .signals import Interrupted
 from .step import Step
 from .stop import Stopping
 from .tensorboard import Scalars
-from .world import ALONE, World
+from .world import ALONE, World, launcher
 
 # A run ends when so many steps in a row gave no finite gradient.
 UNUSABLE_STEPS = 10
@@ -132,7 +132,7 @@ class Run:
                     if reported:
                         bar.set_postfix_str(self.report(float(value)))
                     if reported or stops or time.monotonic() - saved > CHECKPOINT_SECONDS:
-                        self.save()
+                        self.save(stops)
                         saved = time.monotonic()
                 recording.end_step()
                 if stops:
@@ -209,7 +209,7 @@ class Run:
         """Wall time of this run so far, earlier processes included."""
         return self.spent + time.monotonic() - self._started
 
-    def save(self):
+    def save(self, stops: bool = False):
         """Write the checkpoint; every process would write the same."""
         if not self.world.first:
             return
@@ -218,6 +218,7 @@ class Run:
             {
                 "identity": self.identity,
                 "processes": self.world.size,
+                "stopped": launcher() if stops else None,
                 "steps": [stage.generation for stage in self.config.stages],
                 "stage": self.number,
                 "done": self.done,

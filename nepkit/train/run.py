@@ -25,6 +25,10 @@ from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
+from .world import launcher
+
+# How many times torchrun has started the processes again.
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 def train_nep(
@@ -115,6 +119,11 @@ def _train(
     )
     if found:
         return found
+    if state is not None and state.get("stopped") and os.environ.get(RESTARTS, "0") != "0":
+        # A launcher that restarts what has failed takes an interrupted run for one.
+        if world.from_first(lambda: state["stopped"] == launcher()):
+            log("interrupted before, and not to be started again")
+            raise Interrupted
 
     def claim():
         folder.about = about(files, folder)

@@ -13,6 +13,7 @@ from .device import check_force_mode, choose_device, precision_type
 from .outputs import Errors
 from .profiling import check_profile
 from .run import train
+from .signals import Interrupted
 from .start import Setup
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
@@ -74,4 +75,9 @@ def train_nep_sharded(
     )  # fmt: skip
     with joined(own) as world:
         overrides = nep_in if seed is None else {"seed": seed, **nep_in}
-        return train(replace(setup, world=world), out, restart, overrides)
+        try:
+            return train(replace(setup, world=world), out, restart, overrides)
+        except Interrupted:
+            # Launchers end all processes when one has gone: nobody goes before all is written.
+            world.gather(None)
+            raise

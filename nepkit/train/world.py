@@ -72,6 +72,12 @@ def place() -> Place | None:
     )  # fmt: skip
 
 
+def launcher() -> str | None:
+    """Which torchrun started this process, in this attempt or an earlier one; None without."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if run is None else f"{run} {os.getppid()}"
+
+
 def first_host(nodes: str) -> str:
     """The first name of a SLURM list of nodes, as of ``nid[0012-0015,0020],gpu1``."""
     match = re.match(r"([^,\[]*)(?:\[([^,\-\]]+)[^\]]*\])?([^,\[]*)", nodes)
