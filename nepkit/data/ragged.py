@@ -50,9 +50,9 @@ def chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
 
 
 def sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The sums (n,) of the pieces of ``values`` (A,) that begin at ``first`` (n + 1,).
+    """The sums (n, ...) of the pieces of ``values`` (A, ...) that begin at ``first`` (n + 1,).
 
     Each is numpy's pairwise sum, which np.add.reduceat is not.
     """
     ends = first.tolist()
-    return np.array([values[start:end].sum() for start, end in zip(ends, ends[1:])])
+    return np.array([values[start:end].sum(0) for start, end in zip(ends, ends[1:])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,16 @@ from .block import ARRAYS, Block
 from .ragged import Members, end_to_end
 
 _ARRAYS = ("offsets", *ARRAYS)
+
+
+class AngularPairs(NamedTuple):
+    """The angular pairs of B frames side by side, with N atoms in all."""
+
+    types: np.ndarray  # (N,) int32
+    frame: np.ndarray  # (Q,)
+    center: np.ndarray  # (Q,) atom
+    neighbor: np.ndarray  # (Q,) atom
+    vectors: np.ndarray  # (Q, 3) Å
 
 
 class Structures:
@@ -94,6 +105,21 @@ class Structures:
         """Memory that all arrays take."""
         tables = [values for _, values in self.tables.values()]
         return sum(t.numel() * t.itemsize for t in (*map(self.__dict__.get, _ARRAYS), *tables))
+
+    def angular_pairs(self, start: int, stop: int) -> AngularPairs:
+        """The angular pairs of the frames from ``start`` until before ``stop``, on the host."""
+        (atom0, _, half0, angular0), (atom1, _, half1, angular1) = (
+            self.offsets[:, frame].tolist() for frame in (start, stop)
+        )
+        counts = self.counts[start:stop]
+        frame = np.repeat(np.arange(stop - start), counts[:, 3])
+        first = (np.cumsum(counts, axis=0) - counts)[frame]
+        pair = self.angular_index[0, angular0:angular1].cpu().numpy() + first[:, 2]
+        ends = self.pair_index[:2, half0:half1].cpu().numpy()[:, pair] + first[:, 0]
+        return AngularPairs(
+            self.types[atom0:atom1].cpu().numpy(), frame, *ends,
+            self.vectors[half0:half1].cpu().numpy()[pair],
+        )  # fmt: skip
 
     def pair_types(self) -> Tensor:
         """The pair types (centre type * T + neighbour type) that occur, ascending."""

@@ -16,7 +16,7 @@ from .batch import Batch, Sizes
 from .prepared import Prepared
 from .sampler import Sampler
 from .store import Store
-from .structures import Structures
+from .structures import AngularPairs, Structures
 
 
 class Window(NamedTuple):
@@ -70,6 +70,11 @@ class Windows:
     def pair_types(self) -> Tensor:
         """The pair types that occur, ascending."""
         return torch.from_numpy(self.store.pair_types)
+
+    def angular_pairs(self, start: int, stop: int) -> AngularPairs:
+        """See Structures."""
+        some = self.store.structures(np.arange(start, stop), dtype=self.dtype)
+        return some.angular_pairs(0, stop - start)
 
     def sizes(self, frames: np.ndarray) -> Sizes:
         """What ``frames`` (B,) need."""

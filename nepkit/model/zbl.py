@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from ..config import ModelSettings, Zbl
-from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS, Batch
+from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
 from ..data.prepared import Prepared
 from ..data.ragged import chunks, sums
+from ..data.structures import AngularPairs
 from ..units import ATOMIC_NUMBERS, COULOMB, COVALENT_RADII
 
 # Atoms whose pairs are worked on at a time.
@@ -46,35 +46,28 @@ def _all_terms(prepared: Prepared, settings: ModelSettings) -> ZblTerms:
     found = ZblTerms(np.zeros(n_frames), np.zeros((first_atom[-1], 3)), np.zeros((n_frames, 6)))
     if settings.zbl is None:
         return found
-    structures = prepared.structures
     for start, stop in chunks(prepared.n_atoms, ATOMS_AT_ONCE):
-        batch = structures.batch(torch.arange(start, stop, device=structures.device))
-        terms = zbl_terms(batch, settings)
+        pairs = prepared.structures.angular_pairs(start, stop)
+        terms = _terms(pairs, first_atom[start : stop + 1] - first_atom[start], settings)
         atoms = slice(first_atom[start], first_atom[stop])
         found.energy[start:stop], found.virial[start:stop] = terms.energy, terms.virial
         found.forces[atoms] = terms.forces
     return found
 
 
-def zbl_terms(batch: Batch, settings: ModelSettings) -> ZblTerms:
-    """ZBL of the frames of a batch.
+def _terms(pairs: AngularPairs, first_atom: np.ndarray, settings: ModelSettings) -> ZblTerms:
+    """ZBL of B frames, whose atoms begin at ``first_atom`` (B + 1,).
 
     As in GPUMD only pairs within the angular cutoff take part.
     """
-    n_frames, n_atoms, zbl = len(batch), len(batch.types), settings.zbl
-    none = ZblTerms(np.zeros(n_frames), np.zeros((n_atoms, 3)), np.zeros((n_frames, 6)))
-    pairs = batch.angular.cpu().numpy()
-    types = batch.types.cpu().numpy()
-    center, neighbor, frame, vectors = (
-        t.cpu().numpy()[pairs]
-        for t in (batch.center, batch.neighbor, batch.half_frame, batch.vectors)
-    )
+    types, frame, center, neighbor, vectors = pairs
+    n_frames, n_atoms = len(first_atom) - 1, len(types)
     distance = np.linalg.norm(vectors, axis=1)
-    inner, outer, screening = pair_parameters(settings.elements, zbl)
+    inner, outer, screening = pair_parameters(settings.elements, settings.zbl)
     pair_type = types[center] * len(settings.elements) + types[neighbor]
     near = distance < outer[pair_type]
     if not near.any():
-        return none
+        return ZblTerms(np.zeros(n_frames), np.zeros((n_atoms, 3)), np.zeros((n_frames, 6)))
     center, neighbor, frame, vectors, distance, pair_type = (
         x[near] for x in (center, neighbor, frame, vectors, distance, pair_type)
     )
@@ -93,9 +86,9 @@ def zbl_terms(batch: Batch, settings: ModelSettings) -> ZblTerms:
     )
     half = 0.5 * energy
     of_atoms = np.bincount(center, half, n_atoms) + np.bincount(neighbor, half, n_atoms)
-    virial = -vectors[:, VIRIAL_ROWS] * pull[:, VIRIAL_COLUMNS]
-    virial = np.stack([np.bincount(frame, column, n_frames) for column in virial.T], axis=1)
-    return ZblTerms(sums(of_atoms, batch.atom_start.cpu().numpy()), forces, virial)
+    first_pair = np.searchsorted(frame, np.arange(n_frames + 1))
+    virial = -sums(vectors[:, VIRIAL_ROWS] * pull[:, VIRIAL_COLUMNS], first_pair)
+    return ZblTerms(sums(of_atoms, first_atom), forces, virial)
 
 
 def pair_parameters(elements: tuple[str, ...], zbl: Zbl):
