@@ -13,17 +13,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .errors import UserError
-    from .predict import predict_dataset
-    from .train import Interrupted, train_nep
+    from .predict import predict_dataset, predict_dataset_sharded
+    from .train import Interrupted, train_nep, train_nep_sharded
 
 __version__ = "0.1.0"
-__all__ = ["Interrupted", "UserError", "predict_dataset", "train_nep"]
+__all__ = [
+    "Interrupted",
+    "UserError",
+    "predict_dataset",
+    "predict_dataset_sharded",
+    "train_nep",
+    "train_nep_sharded",
+]
 
 _HOMES = {
     "Interrupted": "nepkit.train",
     "UserError": "nepkit.errors",
     "predict_dataset": "nepkit.predict",
+    "predict_dataset_sharded": "nepkit.predict",
     "train_nep": "nepkit.train",
+    "train_nep_sharded": "nepkit.train",
 }
 
 

@@ -13,14 +13,15 @@ import numpy as np
 import torch
 
 from .config import NepConfig, read_nep_in
-from .data.sampler import Sampler
+from .data.windows import at_hand
 from .errors import UserError
 from .text import table
 from .train.device import choose_device, describe_device, precision_type
 from .train.folder import OutputFolder
 from .train.loop import Run
+from .train.reading import read_data, sizes_of
 from .train.schedule import learning_rate, resolve
-from .train.start import Setup, check_neurons, data_files, new_run, read_frames
+from .train.start import Setup, check_neurons, data_files, new_run
 
 # Part of the time that goes to steps which are not counted: caches fill, graphs are captured.
 WARM_UP = 0.2
@@ -79,11 +80,10 @@ def bench(
     config = read_nep_in(run_dir / "nep.in", nep_in)
     check_neurons(config.model)
     setup = Setup(run_dir, choose_device(device), precision_type(precision), "analytic")
-    frames = read_frames(data_files(run_dir), config, _quiet)
-    n_atoms = sum(map(len, frames["train"]))
-    config, _ = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
+    sources = read_data(data_files(run_dir), config, None, _quiet)
+    config, _ = resolve(config, *sizes_of(sources))
     with tempfile.TemporaryDirectory() as scratch, OutputFolder(Path(scratch)) as folder:
-        run = new_run(setup, folder, config, frames, {}, _quiet)
+        run = new_run(setup, folder, config, sources, {}, _quiet)
         return _measure(run, setup, seconds)
 
 
@@ -96,7 +96,7 @@ def _quiet(line: str):
 def _measure(run: Run, setup: Setup, seconds: float) -> Measured:
     step, stage = run.step, run.config.stages[0]
     structures = run.sets[0].prepared.structures
-    sampler = Sampler(structures.counts[:, 2:].sum(1).astype(float), stage.batch, 0, 0)
+    sampler = run.sampler(0)
     step.warm_up(sampler.frames(0))
     done, counts = 0, np.zeros(4, np.int64)
 
@@ -105,9 +105,9 @@ def _measure(run: Run, setup: Setup, seconds: float) -> Measured:
         done, counts = 0, np.zeros(4, np.int64)
         started = time.perf_counter()
         while done % AT_ONCE or time.perf_counter() - started < seconds:
-            frames = sampler.frames(done)
+            frames = at_hand(structures, sampler, done)
             value = step(frames, learning_rate(done % max(stage.generation, 1), stage), done)
-            step.prepare(sampler.frames(done + 1))
+            step.prepare(at_hand(structures, sampler, done + 1))
             counts += structures.counts[frames].sum(0)
             done += 1
             if done % AT_ONCE == 0 or setup.device.type == "cpu":

@@ -18,7 +18,7 @@ from .parser import build_parser
 # Arguments of train_nep that are no keywords of nep.in.
 OPTIONS = (
     "run_dir", "out", "seconds", "device", "precision", "force_mode", "restart", "profile",
-    "tensorboard",
+    "tensorboard", "max_time",
 )  # fmt: skip
 
 
@@ -37,20 +37,36 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         if os.environ.get("NEPKIT_DEBUG"):
             traceback.print_exc()
-        print(f"nepkit: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
     except KeyboardInterrupt as error:
-        print(
-            f"nepkit: {str(error) or 'interrupted; give the same command again'}", file=sys.stderr
-        )
+        _say(str(error) or "interrupted; give the same command again")
         return 3
     except BrokenPipeError:  # the reader of our output has gone, as in `nepkit ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 3
-    except Exception:  # noqa: BLE001 - a bug of ours, whatever it is
-        traceback.print_exc()
-        print("nepkit: this is an error of nepkit itself, please report it", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - a bug of ours, whatever it is
+        if type(error).__name__ == "LostContact":
+            _say("another process of this run has ended; the same command goes on", late=True)
+        elif _speaks(repr(error)):
+            traceback.print_exc()
+            _say("this is an error of nepkit itself, please report it")
         return 1
+
+
+def _say(text: str, late: bool = False):
+    """Print a last word; ``late``: unless another process has had one."""
+    if _speaks(text, late):
+        print(f"nepkit: {text}", file=sys.stderr, flush=True)
+
+
+def _speaks(text: str, late: bool = False) -> bool:
+    """Whether of several processes this one says ``text``."""
+    world = sys.modules.get("nepkit.train.world")
+    if world is None:
+        return True
+    first = world.says("a last word")
+    return first if late else world.says(text)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -69,10 +85,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _train(options: argparse.Namespace):
     from .plot import plot_parity
-    from .train import Interrupted, train_nep
+    from .train import Interrupted, train_nep, train_nep_sharded
     from .train.signals import RaiseKeyboardInterrupt
+    from .train.world import place
 
-    keywords = _keywords(options)
+    keywords, here = _keywords(options), place()
     if options.finetune is not None:
         if "fine_tune" in keywords:
             raise UserError("fine_tune: given twice, as --finetune and as a keyword")
@@ -80,16 +97,17 @@ def _train(options: argparse.Namespace):
         keywords["fine_tune"] = [os.path.relpath(options.finetune, options.run_dir)]
     with RaiseKeyboardInterrupt():
         try:
-            train_nep(
+            (train_nep if here is None else train_nep_sharded)(
                 options.run_dir, out=options.out, device=options.device,
                 precision=options.precision, force_mode=options.force_mode,
                 restart=options.restart, profile=options.profile,
-                tensorboard=options.tensorboard, **keywords,
+                tensorboard=options.tensorboard, max_time=options.max_time, **keywords,
             )  # fmt: skip
         except Interrupted:
             message = f"interrupted; to go on from here: {_going_on(options.words)}"
             raise KeyboardInterrupt(message) from None
-        plot = plot_parity(options.out or options.run_dir)
+        first = here is None or here.rank == 0
+        plot = first and plot_parity(options.out or options.run_dir)
     if plot:
         print(f"parity plot: {plot}")
 
@@ -120,16 +138,19 @@ def _keywords(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _predict(options: argparse.Namespace):
-    from .predict import predict_dataset
+    from .predict import predict_dataset, predict_dataset_sharded
     from .train.outputs import error_table
     from .train.signals import RaiseKeyboardInterrupt
+    from .train.world import place
 
+    here = place()
     with RaiseKeyboardInterrupt():
-        predicted = predict_dataset(
+        predicted = (predict_dataset if here is None else predict_dataset_sharded)(
             options.model, options.data, out=options.out, device=options.device,
             precision=options.precision, descriptors=options.descriptors,
         )  # fmt: skip
-    print(error_table({os.path.basename(options.data): predicted.errors}))
+    if here is None or here.rank == 0:
+        print(error_table({os.path.basename(options.data): predicted.errors}))
 
 
 def _check(options: argparse.Namespace):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 from collections.abc import Callable
@@ -24,6 +25,10 @@ _ADVICE = {
 }
 
 
+class Unwritable(UserError):
+    """A file that cannot be written where it was to be."""
+
+
 def write_atomically(
     path: str | os.PathLike, data: str | bytes | Callable[[IO[bytes]], object]
 ) -> None:
@@ -33,7 +38,7 @@ def write_atomically(
     is given. A process killed in the middle leaves ``NAME.XXXXXXXX.tmp`` beside the file.
 
     Raises:
-        UserError: disk full, no permission, no such folder; the old file is then as it was.
+        Unwritable: disk full, no permission, no such folder; the old file is then as it was.
     """
     # A link stays a link: the file that it points to is replaced.
     target = Path(os.path.realpath(path))
@@ -49,7 +54,7 @@ def write_atomically(
         if not isinstance(fault, OSError):
             raise
         reason = _ADVICE.get(fault.errno) or fault.strerror or str(fault)
-        raise UserError(f"{at(path)}: cannot be written: {reason}") from error
+        raise Unwritable(f"{at(path)}: cannot be written: {reason}") from error
     finally:
         with contextlib.suppress(OSError):  # after os.replace there is nothing left to remove
             temporary.unlink()
@@ -84,3 +89,17 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file; empty where there is none."""
+    if not path.is_file():
+        return ""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    return found.hexdigest()

@@ -13,10 +13,11 @@ from tqdm import tqdm
 from .config import ModelSettings, read_nep_in
 from .data.xyz import iter_xyz
 from .errors import UserError, at
+from .files import digest
 from .model.nep_txt import NepFile, block_sizes, read_nep_txt
 from .text import names, table
 from .train import checkpoint
-from .train.folder import at_work, digest
+from .train.folder import at_work
 from .train.report import milli
 from .train.start import data_files
 from .units import ELEMENTS

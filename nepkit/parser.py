@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add("--profile", metavar="N", help="time N steps: a table, and a trace in profile.json")
     add("--tensorboard", action="store_true", help="also write the folder tensorboard")
+    add("--max-time", metavar="T", help="end, to be gone on with, within seconds or HH:MM:SS")
     predict = _command(commands, "predict", "evaluate a nep.txt on a file")
     add = predict.add_argument
     add("model", metavar="MODEL", help="nep.txt")

@@ -6,11 +6,15 @@ import os
 import sys
 from pathlib import Path
 
+import torch
+
 from .model.conversion import model_from_file
 from .model.nep_txt import read_nep_txt
 from .train.device import choose_device, precision_type
 from .train.folder import OutputFolder
 from .train.prediction import Predicted, predict_file, write_prediction
+from .train.sharded import own_device
+from .train.world import ALONE, World, joined
 
 
 def predict_dataset(
@@ -34,13 +38,45 @@ def predict_dataset(
     Raises:
         UserError: the model or the data cannot be read; the message says where.
     """
+    return _predicted(ALONE, model, data, out, choose_device(device), precision, descriptors)
+
+
+def predict_dataset_sharded(
+    model: str | os.PathLike,
+    data: str | os.PathLike,
+    *,
+    out: str | os.PathLike | None = None,
+    device: str = "auto",
+    precision: str = "float32",
+    descriptors: bool = False,
+) -> Predicted:
+    """The same by all processes that torchrun or SLURM has started, each a share of the frames.
+
+    Every process calls this with the same arguments and gets all predictions; the first one writes.
+    ``device`` auto gives each process a GPU, as in train_nep_sharded.
+    """
+    own = own_device(device)
+    with joined(own) as world:
+        return _predicted(world, model, data, out, own, precision, descriptors)
+
+
+def _predicted(
+    world: World,
+    model: str | os.PathLike,
+    data: str | os.PathLike,
+    out: str | os.PathLike | None,
+    device: torch.device,
+    precision: str,
+    descriptors: bool,
+) -> Predicted:
     dtype = precision_type(precision)
-    loaded = model_from_file(read_nep_txt(model), device=choose_device(device), dtype=dtype)
+    loaded = model_from_file(read_nep_txt(model), device=device, dtype=dtype)
     per_atom = 2 if descriptors else 0
     if out is None:
-        return predict_file(loaded, Path(data), descriptors=per_atom)
-    with OutputFolder(Path(out)) as folder:
-        return write_prediction(loaded, Path(data), folder, per_atom)
+        return predict_file(loaded, Path(data), world, descriptors=per_atom)
+    folder = OutputFolder(Path(out))
+    with world.held(folder):
+        return write_prediction(loaded, Path(data), folder, per_atom, world)
 
 
 if __name__ == "__main__":

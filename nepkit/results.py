@@ -17,7 +17,8 @@ from .train.compared import KINDS, Compared, Comparison
 from .train.folder import read_manifest
 from .train.outputs import MISSING, Errors
 from .train.report import formula
-from .train.start import VALID_FRAMES, data_file
+from .train.reading import VALID_FRAMES
+from .train.start import data_file
 
 # Columns of history.csv without a validation set.
 HISTORY_COLUMNS = 11

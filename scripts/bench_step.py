@@ -33,6 +33,7 @@ import torch
 from nepkit.config import read_nep_in
 from nepkit.data.xyz import read_xyz
 from nepkit.train.folder import OutputFolder
+from nepkit.train.reading import read_data
 from nepkit.train.start import Setup, new_run
 from nepkit.units import ELEMENTS
 
@@ -85,14 +86,15 @@ def nepkit_step(frames_xyz: Path, nep_in: dict[str, str], device: str) -> bench_
     """One training step on all frames of a file, warmed up, as a function without arguments."""
     start = time.perf_counter()
     folder = frames_xyz.parent
-    frames = read_xyz(frames_xyz)
     path = folder / "nep.in"
-    keywords = {**nep_in, "generation": "1000000", "batch": f"{len(frames)} exact"}
+    keywords = {**nep_in, "generation": "1000000", "batch": "1000000 exact"}
     path.write_text("".join(f"{key} {value}\n" for key, value in keywords.items()))
     setup = Setup(folder, torch.device(device), torch.float32, "analytic")
     out = OutputFolder(folder)
-    run = new_run(setup, out, read_nep_in(path), {"train": frames}, {}, lambda line: None)
-    members = np.arange(len(frames))
+    config, quiet = read_nep_in(path), lambda line: None  # noqa: E731
+    sources = read_data({"train": frames_xyz}, config, None, quiet)
+    run = new_run(setup, out, config, sources, {}, quiet)
+    members = np.arange(len(sources["train"].labels))
 
     def step():
         # What the training loop does, so that nothing is left out.

@@ -10,6 +10,7 @@ import torch
 from numpy.polynomial.legendre import leg2poly
 from structures import brute_pairs
 
+from nepkit.data.prepared import type_lookup
 from nepkit.ops.monomials import MONOMIALS
 
 
@@ -45,7 +46,9 @@ def harmonics(unit, l_max):
 class PlainPairs:
     """Directed pairs of frames side by side, radial and angular."""
 
-    def __init__(self, frames, types, settings):
+    def __init__(self, frames, settings):
+        frames = list(frames)
+        types = [type_lookup(settings.elements)[frame.numbers] for frame in frames]
         starts = np.cumsum([0, *map(len, frames)])
         self.n_atoms, self.n_frames = starts[-1], len(frames)
         self.types = torch.as_tensor(np.concatenate(types)).long()

@@ -150,16 +150,16 @@ def test_our_own_errors_end_with_code_1(folder, monkeypatch, capsys):
     def fail(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(run, "read_frames", fail)
+    monkeypatch.setattr(run, "read_data", fail)
     assert train(folder) == 1
     told = capsys.readouterr().err
     assert "Traceback" in told and "ZeroDivisionError: a bug" in told
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("place", ["reading", "training"])
 def test_interrupted_ends_with_code_3(folder, monkeypatch, capsys, number, place):
-    where, name = {"reading": (run, "read_frames"), "training": (loop, "learning_rate")}[place]
+    where, name = {"reading": (run, "read_data"), "training": (loop, "learning_rate")}[place]
     real = getattr(where, name)
 
     def interrupted(*arguments):

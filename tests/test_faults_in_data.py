@@ -10,7 +10,7 @@ import torch
 
 from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import ModelSettings
-from nepkit.data.check import close_contacts, odd_energies, told
+from nepkit.data.check import told
 from nepkit.data.prepared import prepare
 from nepkit.data.xyz import read_xyz
 from nepkit.model.nep_txt import read_nep_txt
@@ -75,9 +75,7 @@ def test_energies_of_elements_follow_the_weights(tmp_path):
     for extra in ("weight=0.0001", "energy_weight=1e-8"):
         path.write_text("".join([*good, frame(-400.0, extra=extra)]))
         data = prepare(read_xyz(path), SETTINGS, device="cpu", dtype=torch.float64)
-        found = reference_energies(
-            data, [t.atom_energies.sum() for t in zbl_of(data, SETTINGS)], len(SETTINGS.elements)
-        )
+        found = reference_energies(data, zbl_of(data, SETTINGS).energy, len(SETTINGS.elements))
         np.testing.assert_allclose(found, [-4.0, -5.0], atol=1e-4)
 
 
@@ -103,7 +101,6 @@ def test_suspicious_frames_are_told_of(tmp_path, capsys):
 def test_many_findings_are_counted():
     assert told([]) == []
     assert told(["a", "b", "c", "d", "e"])[-1].startswith("warning: and 2 more frames like these")
-    assert odd_energies([], np.array([])) == [] == close_contacts([], [])
 
 
 def test_values_beyond_float32_are_refused(tmp_path):

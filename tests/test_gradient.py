@@ -62,7 +62,7 @@ def test_gradient_of_energies_forces_and_virials(name, changes, path, form, kept
     settings = model_settings(elements, **changes)
     model = random_model(settings)
     prepared = make_ready(frames, settings)
-    pairs = plain_nep.PlainPairs(prepared.frames, prepared.types, settings)
+    pairs = plain_nep.PlainPairs(frames, settings)
     flat = model.flat.clone().requires_grad_()
     wanted = plain_nep.evaluate(model, pairs, flat, create_graph=True)
     with forced_contraction(form):

@@ -14,7 +14,6 @@ from structures import (
     differentiated_energy,
     evaluate,
     make_frame,
-    make_ready,
     model_settings,
     odd_frames,
     random_model,
@@ -58,11 +57,10 @@ def test_forces_and_virials_by_finite_differences(model, kind):
 def test_same_as_the_plain_formulas(model, kind):
     settings = replace(model.settings, zbl=None)
     bare = random_model(settings)
-    prepared = make_ready([KINDS[kind]], settings)
-    pairs = plain_nep.PlainPairs(prepared.frames, prepared.types, settings)
+    pairs = plain_nep.PlainPairs([KINDS[kind]], settings)
     energies, forces, virials = (v.detach().numpy() for v in plain_nep.evaluate(bare, pairs))
     found = evaluate(bare, [KINDS[kind]])
-    own = bare.element_energy.numpy()[prepared.types[0]].sum()
+    own = bare.element_energy.numpy()[pairs.types].sum()
     assert found.energy[0] == pytest.approx(energies.sum() + own, rel=1e-12, abs=1e-11)
     assert found.forces == pytest.approx(forces, rel=1e-10, abs=1e-10)
     assert found.virial == pytest.approx(virials, rel=1e-10, abs=1e-10)

@@ -10,7 +10,9 @@ from structures import EIGHTY_NINE, TWO, make_ready, model_settings, odd_frames
 
 from nepkit.config import Stage
 from nepkit.data.frame import Frame
+from nepkit.data.known import Labels
 from nepkit.model.conversion import model_to_file
+from nepkit.model.zbl import ZblTerms
 from nepkit.train.initial import new_model
 from nepkit.train.loss import loss, regularisation, rules_of
 from nepkit.train.targets import attach_targets
@@ -51,13 +53,11 @@ class Tables(dict):
 
 def batch_of(frames) -> SimpleNamespace:
     tables = Tables()
-    nothing = [
-        SimpleNamespace(atom_energies=np.zeros(n), forces=np.zeros((n, 3)), virial=np.zeros(6))
-        for n in N_ATOMS
-    ]
-    attach_targets(
-        SimpleNamespace(frames=frames, types=TYPES, structures=tables), nothing, np.zeros(2)
+    nothing = ZblTerms(
+        np.zeros(len(frames)), np.zeros((sum(N_ATOMS), 3)), np.zeros((len(frames), 6))
     )
+    prepared = SimpleNamespace(labels=Labels.of(frames, TYPES), structures=tables)
+    attach_targets(prepared, nothing, np.zeros(2))
     types = torch.from_numpy(np.concatenate(TYPES))
     return SimpleNamespace(tables=tables, types=types)
 

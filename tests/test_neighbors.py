@@ -48,7 +48,7 @@ def sorted_pairs(ends, vectors):
 
 def assert_complete(frame, model):
     types = types_of(frame, model)
-    found = find_neighbors(frame, types, model)
+    found = find_neighbors([frame], [types], model)
     for angular, cutoff in ((False, model.radial_cutoff), (True, model.angular_cutoff)):
         ends, vectors = sorted_pairs(*directed(found, angular))
         wanted_ends, wanted_vectors = sorted_pairs(*brute_pairs(frame, types, cutoff))
@@ -115,13 +115,13 @@ def test_pair_cutoff_is_the_mean():
     model = model_settings(radial=(5.0, 4.0), angular=(3.0, 3.0))
     for distance, pairs in ((4.49, 1), (4.51, 0)):
         frame = make_frame(TWO, [[0, 0, 0], [0, 0, distance]])
-        assert len(find_neighbors(frame, types_of(frame, model), model).center) == pairs
+        assert len(find_neighbors([frame], [types_of(frame, model)], model).center) == pairs
 
 
 def test_atoms_at_the_cutoff_do_not_interact():
     model = model_settings(radial=4.0, angular=4.0)
     frame = make_frame(TWO, [[0, 0, 0], [0, 0, 4.0]])
-    assert len(find_neighbors(frame, types_of(frame, model), model).center) == 0
+    assert len(find_neighbors([frame], [types_of(frame, model)], model).center) == 0
 
 
 def test_cell_vectors_along_open_directions_do_not_matter():
@@ -136,7 +136,7 @@ def test_nobody_near():
     model = model_settings()
     for kind in ("isolated", "far apart"):
         frame = odd_frames()[kind]
-        found = find_neighbors(frame, types_of(frame, model), model)
+        found = find_neighbors([frame], [types_of(frame, model)], model)
         assert found.vectors.shape == (0, 3)
         assert found.largest() == (0, 0)
         assert len(found.row_center) == 0
@@ -150,7 +150,7 @@ def test_time_of_a_pbte_frame():
     times = []
     for _ in range(30):
         start = time.perf_counter()
-        find_neighbors(frame, types, model)
+        find_neighbors([frame], [types], model)
         times.append(time.perf_counter() - start)
     assert len(frame) == 250
     assert min(times) <= 5e-3

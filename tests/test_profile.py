@@ -24,6 +24,7 @@ from nepkit.train.graph import StepGraphs
 from nepkit.train.loss import rules_of
 from nepkit.train.objective import analytic
 from nepkit.train.profiling import stage_table
+from nepkit.train.world import ALONE
 
 ROWS = {
     "reference": {
@@ -192,18 +193,19 @@ def test_stages_are_nothing_without_a_profiler_and_in_compiled_code():
 
 def test_graphs_are_passed_over_for_direct_steps():
     class Feed:
-        ladder = type("Ladder", (), {"sizes": staticmethod(len)})
+        ladder = type("Ladder", (), {"sizes": staticmethod(np.size)})
 
         def inputs(self, parts):
-            return [[torch.tensor(part)] for part in parts]
+            return [[torch.tensor(part.frames)] for part in parts]
 
         def batch(self, tensors, size):
             return tensors[0].tolist(), size
 
     graphs, taken = StepGraphs.__new__(StepGraphs), []
     graphs.feed, graphs.parts, graphs.direct, graphs.graphs = Feed(), 1, True, {}
-    graphs.state, graphs.advance = lambda: [torch.zeros(1)], taken.extend
-    graphs([3, 1])
+    graphs.state, graphs.world, graphs.deal = lambda: [torch.zeros(1)], ALONE, np.atleast_2d
+    graphs.advance = lambda batches: iter(taken.extend(batches) or ())
+    graphs(np.array([3, 1]))
     assert taken == [([3, 1], 2)] and not graphs.graphs
 
 

@@ -9,6 +9,7 @@ from test_resume import assert_same_run, stop_before
 
 from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import NepConfig, Stage, read_nep_in
+from nepkit.data.composition import element_counts
 from nepkit.data.split import held_out
 from nepkit.data.xyz import read_xyz
 from nepkit.plot import plot_run
@@ -17,6 +18,10 @@ from nepkit.results import read_results
 from nepkit.train.best import Best, judged, stalled
 from nepkit.train.outputs import Errors
 from nepkit.train.signals import Interrupted
+
+
+def chosen_of(frames, ratio, seed):
+    return held_out(element_counts(frames), ratio, seed)
 
 
 def frames_of(tmp_path, groups: dict[str, int]):
@@ -34,27 +39,27 @@ def frames_of(tmp_path, groups: dict[str, int]):
 def test_each_composition_and_size_gives_its_part(tmp_path, seed):
     groups = {"Si Si": 40, "Si Si Si Si": 20, "Si Ge": 30, "Ge Ge Ge": 10}
     frames = frames_of(tmp_path, groups)
-    chosen = held_out(frames, 0.1, seed)
+    chosen = chosen_of(frames, 0.1, seed)
     assert chosen.sum() == 10
     first = 0
     for count in groups.values():
         assert chosen[first : first + count].sum() == count // 10
         first += count
-    assert (held_out(frames, 0.1, seed) == chosen).all()
-    assert (held_out(frames, 0.1, seed + 7) != chosen).any()
+    assert (chosen_of(frames, 0.1, seed) == chosen).all()
+    assert (chosen_of(frames, 0.1, seed + 7) != chosen).any()
 
 
 def test_an_element_is_never_held_out_altogether(tmp_path):
     frames = frames_of(tmp_path, {"Si Si": 3, "Si Ge": 1, "C C": 2})
     for seed in range(20):
-        chosen = held_out(frames, 0.7, seed)
+        chosen = chosen_of(frames, 0.7, seed)
         left = {z for frame, out in zip(frames, chosen) if not out for z in frame.numbers}
         assert left == {14, 32, 6} and not chosen[3]
 
 
 @pytest.mark.parametrize("ratio, count, held", [(0.01, 5, 1), (0.99, 5, 4), (0.5, 2, 1)])
 def test_one_frame_at_least_on_each_side(tmp_path, ratio, count, held):
-    assert held_out(frames_of(tmp_path, {"Si Si": count}), ratio, 0).sum() == held
+    assert chosen_of(frames_of(tmp_path, {"Si Si": count}), ratio, 0).sum() == held
 
 
 @pytest.fixture

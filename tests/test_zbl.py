@@ -19,7 +19,7 @@ from structures import (
 
 from nepkit.config import Zbl
 from nepkit.model.conversion import model_from_file
-from nepkit.model.zbl import zbl_of, zbl_terms
+from nepkit.model.zbl import zbl_of
 from nepkit.units import ATOMIC_NUMBERS, COVALENT_RADII
 
 ELEMENTS = ("Te", "O", "Si")
@@ -30,7 +30,7 @@ UNIVERSAL = ((0.18175, 3.1998), (0.50986, 0.94229), (0.28022, 0.4029), (0.02817,
 def terms(frame, zbl, angular=3.4):
     settings = model_settings(ELEMENTS, angular=angular, zbl=zbl)
     prepared = make_ready([frame], settings)
-    return zbl_terms(prepared.types[0], prepared.neighbors[0], settings)
+    return zbl_of(prepared, settings)
 
 
 def dimer(first, second, distance):
@@ -61,7 +61,7 @@ class TestDimer:
     def check(self, pair, r, zbl, *cutoffs_and_waves):
         found = terms(dimer(*pair, r), zbl)
         wanted = formula(*pair, r, *cutoffs_and_waves)
-        assert found.atom_energies == pytest.approx([wanted / 2] * 2, rel=1e-12, abs=1e-14)
+        assert found.energy == pytest.approx([wanted], rel=1e-12, abs=1e-14)
 
     def test_universal(self, pair, r):
         self.check(pair, r, FORMS["universal"], 1.4, 2.8)
@@ -79,14 +79,14 @@ class TestDimer:
 
 def test_only_pairs_within_the_angular_cutoff():
     zbl = Zbl(1.5, 3.0)
-    assert terms(dimer("Te", "O", 2.9), zbl, angular=3.0).atom_energies.sum() > 0
-    assert terms(dimer("Te", "O", 2.9), zbl, angular=2.8).atom_energies.sum() == 0
+    assert terms(dimer("Te", "O", 2.9), zbl, angular=3.0).energy > 0
+    assert terms(dimer("Te", "O", 2.9), zbl, angular=2.8).energy == 0
 
 
 def test_none():
     for zbl in (None, FORMS["universal"]):
         found = terms(odd_frames(ELEMENTS)["far apart"], zbl)
-        assert found.atom_energies.tolist() == [0, 0]
+        assert found.energy.tolist() == [0]
         assert not found.forces.any() and not found.virial.any()
 
 
@@ -99,12 +99,12 @@ def test_forces_and_virials_by_finite_differences(kind, zbl):
     found = terms(frame, zbl)
 
     def energies(frames):
-        return [terms(f, zbl).atom_energies.sum() for f in frames]
+        return [terms(f, zbl).energy[0] for f in frames]
 
-    assert found.atom_energies.sum() > 1e-4
+    assert found.energy > 1e-4
     forces, virial = differentiated_energy(energies, frame)
     assert found.forces == pytest.approx(forces, rel=1e-7, abs=1e-7)
-    assert found.virial == pytest.approx(virial, rel=1e-7, abs=1e-7)
+    assert found.virial[0] == pytest.approx(virial, rel=1e-7, abs=1e-7)
 
 
 @pytest.mark.parametrize("zbl", FORMS.values(), ids=FORMS)
@@ -117,11 +117,11 @@ def test_predictions_add_it(zbl):
         for f in (file, bare)
     )
     own = [terms(frame, zbl) for frame in frames]
-    energy = [t.atom_energies.sum() for t in own]
-    assert with_zbl.energy - without.energy == pytest.approx(np.array(energy), abs=1e-9)
+    energy = np.concatenate([t.energy for t in own])
+    assert with_zbl.energy - without.energy == pytest.approx(energy, abs=1e-9)
     forces = np.concatenate([t.forces for t in own])
     assert with_zbl.forces - without.forces == pytest.approx(forces, abs=1e-9)
-    virial = np.array([t.virial for t in own])
+    virial = np.concatenate([t.virial for t in own])
     assert with_zbl.virial - without.virial == pytest.approx(virial, abs=1e-9)
 
 
@@ -129,6 +129,6 @@ def test_zbl_of_a_data_set_is_computed_once():
     settings = model_settings(zbl=Zbl(1.0, 2.0))
     prepared = make_ready(odd_frames().values(), settings)
     first = zbl_of(prepared, settings)
-    assert len(first) == len(prepared) and zbl_of(prepared, settings) is first
+    assert len(first.energy) == len(prepared) and zbl_of(prepared, settings) is first
     other = zbl_of(prepared, replace(settings, zbl=Zbl(1.2, 2.4)))
-    assert any(a.virial.tolist() != b.virial.tolist() for a, b in zip(first, other))
+    assert (first.virial != other.virial).any()

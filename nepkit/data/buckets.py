@@ -30,15 +30,19 @@ class Ladder:
     def __init__(self, structures: Structures):
         self.structures = structures
         self.mean = structures.counts.mean(0) if len(structures) else np.ones(4)
+        self.counts = np.concatenate([structures.counts, np.zeros((1, 4), np.int64)])
 
     def sizes(self, frames: np.ndarray) -> Sizes:
-        """Room for ``frames`` (B,) and a ghost of each kind."""
-        needed = self.structures.counts[frames].sum(0)
+        """Room for ``frames`` (B,) and a ghost of each kind.
+
+        Of several batches (S, B), filled up with -1, the room that is enough for any.
+        """
+        needed = self.counts[frames].sum(-2).reshape(-1, 4).max(0)
         most = max(n / mean for n, mean in zip(needed, self.mean) if n)
         room = self.mean * STEP ** math.ceil(math.log(most) / math.log(STEP))
         room = [max(size, n) for size, n in zip(room.tolist(), needed.tolist())]
         # Frames cost next to nothing.
-        n_frames = 2 ** math.ceil(math.log2(len(frames) + 1))
+        n_frames = 2 ** math.ceil(math.log2(frames.shape[-1] + 1))
         return Sizes(*(_blocks(size + 1, r) for size, r in zip((n_frames, *room), REMAINDERS)))
 
     def frames(self, frames: np.ndarray, sizes: Sizes) -> Tensor:
@@ -47,9 +51,9 @@ class Ladder:
         result[: len(frames)] = torch.as_tensor(frames)
         return result
 
-    def batch(self, frames: np.ndarray) -> Batch:
-        """The batch of ``frames`` (B,), filled up."""
-        sizes = self.sizes(frames)
+    def batch(self, frames: np.ndarray, sizes: Sizes | None = None) -> Batch:
+        """The batch of ``frames`` (B,), filled up to their own rung or to ``sizes``."""
+        sizes = self.sizes(frames) if sizes is None else sizes
         padded = self.frames(frames, sizes).to(self.structures.device)
         return self.structures.batch(padded, sizes)
 

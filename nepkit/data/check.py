@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import at
-from ..units import COVALENT_RADII
-from .frame import Frame
-from .neighbors import Neighbors
+from .known import Labels
+from .prepared import Surroundings
 
 # Atoms nearer than this part of the sum of their covalent radii; and so near that a calculation
 # with pseudopotentials means nothing.
@@ -36,28 +34,15 @@ LEAST_VOLUMES, LEAST_SPREAD, CORRELATED = 12, 0.02, 0.8
 MOST_TOLD = 3
 
 
-def contact_ratios(
-    numbers: np.ndarray, center: np.ndarray, neighbor: np.ndarray, distance: np.ndarray
-) -> np.ndarray:
-    """Distances (P,) as parts of the sums of covalent radii; ``numbers`` (N,) atomic numbers."""
-    radii = np.array(COVALENT_RADII)[numbers - 1]
-    return distance / (radii[center] + radii[neighbor])
-
-
-def close_contacts(frames: list[Frame], neighbors: list[Neighbors]) -> list[str]:
+def close_contacts(labels: Labels, around: Surroundings) -> list[str]:
     """A line for each frame with atoms much too close, the closest pair named."""
     found = []
-    for frame, pairs in zip(frames, neighbors):
-        if len(pairs.center) == 0:
-            continue
-        distance = np.linalg.norm(pairs.vectors, axis=1)
-        ratio = contact_ratios(frame.numbers, pairs.center, pairs.neighbor, distance)
-        k = int(ratio.argmin())
-        if ratio[k] < CLOSE:
-            found.append(
-                f"{at(frame.path, frame.line, frame.index)}: atoms {pairs.center[k]} and "
-                f"{pairs.neighbor[k]} (from 0) are {distance[k]:.2f} Å apart"
-            )
+    for k in np.flatnonzero(around.contact < CLOSE).tolist():
+        i, j = around.contact_atoms[k]
+        found.append(
+            f"{labels.place(k)}: atoms {i} and {j} (from 0) are "
+            f"{around.contact_distance[k]:.2f} Å apart"
+        )
     return found
 
 
@@ -96,12 +81,11 @@ def unbalanced(net: np.ndarray, rms: np.ndarray) -> np.ndarray:
     return net > np.maximum(NET_FORCE, NET_FORCE_PART * rms)
 
 
-def odd_energies(frames: list[Frame], residual: np.ndarray) -> list[str]:
+def odd_energies(labels: Labels, residual: np.ndarray) -> list[str]:
     """A line for each energy far off; ``residual`` (F,) eV/atom, NaN without an energy."""
     return [
-        f"{at(frame.path, frame.line, frame.index)}: {energy_text(float(value))}"
-        for frame, value, off in zip(frames, residual, far_off(residual))
-        if off
+        f"{labels.place(k)}: {energy_text(float(residual[k]))}"
+        for k in np.flatnonzero(far_off(residual)).tolist()
     ]
 
 

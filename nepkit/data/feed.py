@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,13 @@ from .buckets import Ladder
 from .structures import Structures
 
 _NAMES = tuple(field.name for field in fields(Batch) if field.name != "tables")
+
+
+class Part(NamedTuple):
+    """Frames (B,) of a batch that are worked on at once, and the room that they get."""
+
+    frames: np.ndarray
+    sizes: Sizes
 
 
 class Resident:
@@ -29,13 +37,13 @@ class Resident:
     def __init__(self, structures: Structures, cut: Callable[[Tensor, Sizes], Batch]):
         self.cut, self.ladder = cut, Ladder(structures)
 
-    def prepare(self, parts: list[np.ndarray]):
+    def prepare(self, parts: list[Part]):
         """Nothing to do ahead of time."""
 
-    def inputs(self, parts: list[np.ndarray], sizes: list[Sizes]) -> list[list[Tensor]]:
-        """What ``batch`` needs of each part of a batch of frames (B,), on rungs of ``sizes``."""
+    def inputs(self, parts: list[Part]) -> list[list[Tensor]]:
+        """What ``batch`` needs of each part of a batch."""
         # torch keeps pinned memory until the copies out of it are done.
-        return [[self.ladder.frames(*part).pin_memory()] for part in zip(parts, sizes)]
+        return [[self.ladder.frames(*part).pin_memory()] for part in parts]
 
     def batch(self, inputs: list[Tensor], sizes: Sizes) -> Batch:
         """The batch, filled up to ``sizes``."""
@@ -47,18 +55,18 @@ class Streamed:
 
     def __init__(self, structures: Structures, device: torch.device):
         self.structures, self.ladder, self.device = structures, Ladder(structures), device
-        self._ahead: tuple[list[np.ndarray], Future] | None = None
+        self._ahead: tuple[list[Part], Future] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="nepkit-feed")
         self._stream = torch.cuda.Stream(device)
         everything = structures.batch(torch.arange(0))
         self._tables = list(everything.tables)
 
-    def prepare(self, parts: list[np.ndarray]):
+    def prepare(self, parts: list[Part]):
         """Begin to send what the next call of ``inputs`` will ask for."""
         self._ahead = parts, self._thread.submit(self._sent, parts)
 
-    def inputs(self, parts: list[np.ndarray], sizes: list[Sizes]) -> list[list[Tensor]]:
-        """The tensors of the batch of each part, on the device; they have the sizes of their rung."""
+    def inputs(self, parts: list[Part]) -> list[list[Tensor]]:
+        """The tensors of the batch of each part, on the device."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and _same(ahead[0], parts):
             sent, ready = ahead[1].result()
@@ -70,11 +78,11 @@ class Streamed:
             tensor.record_stream(now)
         return sent
 
-    def _sent(self, parts: list[np.ndarray]) -> tuple[list[list[Tensor]], torch.cuda.Event]:
+    def _sent(self, parts: list[Part]) -> tuple[list[list[Tensor]], torch.cuda.Event]:
         with torch.cuda.stream(self._stream):
             sent = [
                 [t.pin_memory().to(self.device, non_blocking=True) for t in tensors(batch)]
-                for batch in map(self.ladder.batch, parts)
+                for batch in (self.ladder.batch(*part) for part in parts)
             ]
             return sent, self._stream.record_event()
 
@@ -101,5 +109,8 @@ def of_tensors(values: list[Tensor], tables: list[str]) -> Batch:
     return Batch(**named, tables=dict(zip(tables, values[len(_NAMES) :], strict=True)))
 
 
-def _same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    return len(one) == len(other) and all(map(np.array_equal, one, other))
+def _same(one: list[Part], other: list[Part]) -> bool:
+    pairs = zip(one, other)
+    return len(one) == len(other) and all(
+        a.sizes == b.sizes and np.array_equal(a.frames, b.frames) for a, b in pairs
+    )

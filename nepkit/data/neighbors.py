@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ MOST_NEIGHBORS = 50_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Neighbors:
-    """The pairs of one frame, each stored once, and the rows they form.
+    """The pairs of frames, each stored once, and the rows they form.
 
     H pairs i, j lie within the radial cutoff; Q of them also within the angular cutoff. Each has
     two directions, i -> j and j -> i. The 2 H directed pairs are sorted by centre, then by
@@ -78,13 +79,21 @@ def pair_cutoffs(per_element: tuple[float, ...]) -> np.ndarray:
     return 0.5 * (cutoffs[:, None] + cutoffs[None, :])
 
 
-def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> Neighbors:
-    """All pairs of ``frame`` closer than the cutoffs of ``settings``, images included.
+def find_neighbors(
+    frames: Sequence[Frame], types: Sequence[np.ndarray], settings: ModelSettings
+) -> Neighbors:
+    """All pairs of ``frames`` closer than the cutoffs of ``settings``, images included.
 
-    ``types`` (N,) int32: index of each atom's element in ``settings.elements``. Any cell will do:
-    triclinic, left-handed, thinner than the cutoff, periodic in some directions or in none.
+    Atoms are numbered through all frames. ``types`` (N,) int32 of each frame: index of each atom's
+    element in ``settings.elements``. Any cell will do: triclinic, left-handed, thinner than the
+    cutoff, periodic in some directions or in none.
     """
-    center, neighbor, distance, vectors = half_pairs(frame, types, settings.radial_cutoff)
+    pairs = half_pairs(frames, types, settings.radial_cutoff)
+    return _in_order(*pairs, np.concatenate([np.empty(0, np.int32), *types]), settings)
+
+
+def _in_order(center, neighbor, distance, vectors, types, settings: ModelSettings) -> Neighbors:
+    """The pairs sorted, and their rows."""
     n_half, n_types = len(center), len(settings.elements)
     type_i, type_j = types[center], types[neighbor]
     key = np.concatenate([center * n_types + type_j, neighbor * n_types + type_i])
@@ -117,37 +126,70 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
     )  # fmt: skip
 
 
-def half_pairs(frame: Frame, types: np.ndarray, per_element: tuple[float, ...]):
+def half_pairs(
+    frames: Sequence[Frame], types: Sequence[np.ndarray], per_element: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Centre, neighbour, distance and vector of the pairs within their cutoff, each pair once.
 
-    Raises ``UserError`` for atoms at one place, and for a cell too small for its atoms.
+    Frame after frame; atoms are numbered through all frames. Raises ``UserError`` for atoms at one
+    place, and for a cell too small for its atoms, the first frame first.
     """
     cutoff = pair_cutoffs(per_element)
-    _refuse_crowd(frame, float(cutoff.max()))
-    # vesin inverts the box, also along directions that are not periodic.
-    box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
-    search = vesin.NeighborList(cutoff=float(cutoff.max()), full_list=False, n_threads=1)
-    center, neighbor, distance, vectors = search.compute(
-        points=frame.positions, box=box, periodic=frame.pbc, quantities="ijdD"
-    )
-    if len(distance) and distance.min() < CLOSEST:
-        pair = int(distance.argmin())
-        raise UserError(
-            f"{at(frame.path, frame.line, frame.index)}: atoms {center[pair]} and {neighbor[pair]} "
-            f"(from 0) are {distance[pair]:.2g} Å apart; take one of them out"
+    reach = float(cutoff.max())
+    crowd = _first_crowd(frames, reach)
+    search = vesin.NeighborList(cutoff=reach, full_list=False, n_threads=1)
+    parts, first_atom = [(np.empty((0, 2), np.int32), np.empty(0), np.empty((0, 3)))], 0
+    for frame in frames[:crowd]:
+        # vesin inverts the box, also along directions that are not periodic.
+        box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
+        ends, distance, vectors = search.compute(
+            points=frame.positions, box=box, periodic=frame.pbc, quantities="PdD"
         )
-    center, neighbor = center.astype(np.int32), neighbor.astype(np.int32)
+        parts.append((ends.astype(np.int32) + first_atom, distance, vectors))
+        first_atom += len(frame)
+    ends, distance, vectors = map(np.concatenate, zip(*parts))
+    center, neighbor = ends.T
+    if (distance < CLOSEST).any():
+        _refuse_twins(frames, center, neighbor, distance)
+    if crowd < len(frames):
+        _refuse_crowd(frames[crowd], reach)
+    types = np.concatenate([np.empty(0, np.int32), *types])
     keep = distance < cutoff[types[center], types[neighbor]]
     return center[keep], neighbor[keep], distance[keep], vectors[keep]
 
 
+def _refuse_twins(frames: Sequence[Frame], center, neighbor, distance):
+    """Refuse atoms at one place: those of the first frame, the closest."""
+    ends = np.cumsum([len(frame) for frame in frames])
+    of_pair = np.searchsorted(ends, center, side="right")
+    number = int(of_pair[distance < CLOSEST].min())
+    frame, first = frames[number], int(ends[number]) - len(frames[number])
+    pairs = np.flatnonzero(of_pair == number)
+    pair = pairs[distance[pairs].argmin()]
+    raise UserError(
+        f"{at(frame.path, frame.line, frame.index)}: atoms {center[pair] - first} and "
+        f"{neighbor[pair] - first} (from 0) are {distance[pair]:.2g} Å apart; take one of them out"
+    )
+
+
+def _crowding(frames: Sequence[Frame], cutoff: float) -> np.ndarray:
+    """Neighbours of an atom (F,) that periodic cells make, by their densities; 0 for others."""
+    cells = np.array([frame.cell for frame in frames]).reshape(-1, 3, 3)
+    periodic = np.array([frame.pbc for frame in frames], bool).reshape(-1, 3).all(1)
+    volume = np.where(periodic, np.abs(np.linalg.det(cells)), np.inf)
+    n_atoms = np.array([len(frame) for frame in frames])
+    return n_atoms / volume * 4.0 / 3.0 * np.pi * cutoff**3
+
+
+def _first_crowd(frames: Sequence[Frame], cutoff: float) -> int:
+    """The first frame with so many atoms within the cutoff that it cannot be meant, or their number."""
+    crowded = np.flatnonzero(_crowding(frames, cutoff) > MOST_NEIGHBORS)
+    return int(crowded[0]) if len(crowded) else len(frames)
+
+
 def _refuse_crowd(frame: Frame, cutoff: float):
-    """Refuse a periodic cell with so many atoms within the cutoff that it cannot be meant."""
-    if not frame.pbc.all():
-        return
-    neighbors = len(frame) / frame.volume * 4.0 / 3.0 * np.pi * cutoff**3
-    if neighbors > MOST_NEIGHBORS:
-        raise UserError(
-            f"{at(frame.path, frame.line, frame.index)}: {len(frame)} atoms in {frame.volume:.3g} "
-            f"Å^3 make {neighbors:.2g} neighbours within {cutoff:g} Å; is Lattice in Å?"
-        )
+    neighbors = float(_crowding([frame], cutoff)[0])
+    raise UserError(
+        f"{at(frame.path, frame.line, frame.index)}: {len(frame)} atoms in {frame.volume:.3g} "
+        f"Å^3 make {neighbors:.2g} neighbours within {cutoff:g} Å; is Lattice in Å?"
+    )

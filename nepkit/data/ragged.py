@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,3 +29,30 @@ class Members:
         frame = torch.searchsorted(start, slot, right=True, out_int32=True) - 1
         index = self.shift[kind].index_select(0, frame) + slot
         return torch.minimum(index, self.end[kind]).to(torch.int32), frame
+
+
+def end_to_end(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The integers from ``first`` on (n,), ``counts`` (n,) of them each, end to end; int64."""
+    ends = np.cumsum(counts)
+    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of pieces with at most ``limit`` members together, or one piece."""
+    start = total = 0
+    for piece, size in enumerate(sizes):
+        if piece > start and total + size > limit:
+            yield start, piece
+            start, total = piece, 0
+        total += size
+    if len(sizes):
+        yield start, len(sizes)
+
+
+def sums(values: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The sums (n, ...) of the pieces of ``values`` (A, ...) that begin at ``first`` (n + 1,).
+
+    Each is numpy's pairwise sum, which np.add.reduceat is not.
+    """
+    ends = first.tolist()
+    return np.array([values[start:end].sum(0) for start, end in zip(ends, ends[1:])])

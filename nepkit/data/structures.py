@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .batch import Batch, Selection, Sizes
-from .frame import Frame
-from .neighbors import Neighbors
-from .ragged import Members
+from .block import ARRAYS, Block
+from .ragged import Members, end_to_end
 
-_ARRAYS = (
-    "offsets", "types", "vectors", "pair_index", "angular_index", "row_index", "row_first",
-)  # fmt: skip
+_ARRAYS = ("offsets", *ARRAYS)
+
+
+class AngularPairs(NamedTuple):
+    """The angular pairs of B frames side by side, with N atoms in all."""
+
+    types: np.ndarray  # (N,) int32
+    frame: np.ndarray  # (Q,)
+    center: np.ndarray  # (Q,) atom
+    neighbor: np.ndarray  # (Q,) atom
+    vectors: np.ndarray  # (Q, 3) Å
 
 
 class Structures:
@@ -27,63 +36,57 @@ class Structures:
     """
 
     def __init__(
-        self,
-        frames: list[Frame],
-        types: list[np.ndarray],
-        neighbors: list[Neighbors],
-        n_types: int,
-        *,
-        device: torch.device | str,
-        dtype: torch.dtype,
+        self, counts: np.ndarray, n_types: int, *, device: torch.device | str, dtype: torch.dtype
     ):
-        """``types``: (N,) int32 of each frame; the lists are equally long."""
+        """Room for frames with ``counts`` (F, 4) atoms, rows, pairs and angular pairs; see put."""
         self.device, self.dtype, self.n_types = torch.device(device), dtype, n_types
-
-        def joined(arrays, ghost):
-            ghost = np.asarray(ghost)[None]
-            return torch.as_tensor(np.concatenate([*arrays, ghost]), device=device)
-
-        def index(parts):
-            width = len(parts[0]) if parts else 0
-            flat = [np.stack(part).astype(np.int32, copy=False) for part in parts]
-            ghost = np.zeros((width, 1), np.int32)
-            return torch.as_tensor(np.concatenate([*flat, ghost], axis=1), device=device)
-
-        counts = np.array(
-            [[len(f), len(n.row_center), len(n.center), len(n.angular)]
-             for f, n in zip(frames, neighbors)], dtype=np.int64,
-        ).reshape(-1, 4)  # fmt: skip
-        self.counts = counts  # (F, 4) atoms, rows, pairs and angular pairs of each frame
+        self.counts = counts.astype(np.int64)
         ends = np.concatenate([np.zeros((1, 4), np.int64), counts, np.zeros((1, 4), np.int64)])
         # (4, F + 2) where the members of each frame begin
         self.offsets = torch.as_tensor(np.cumsum(ends, axis=0).T.copy(), device=device)
-        self.types = joined(types, np.int32(0))
-        self.vectors = joined([n.vectors for n in neighbors], [1.0, 0.0, 0.0])
-        self.pair_index = index(
-            [
-                [n.center, n.neighbor, n.first_row, n.second_row, *n.radial_order()]
-                for n in neighbors
-            ]
-        )
-        self.angular_index = index([[n.angular, *n.angular_order()] for n in neighbors])
-        self.row_index = index(
-            [
-                [
-                    n.row_center,
-                    of[n.row_center] * n_types + n.row_type,
-                    _before(n.row_radial),
-                    _before(n.row_angular),
-                ]
-                for of, n in zip(types, neighbors)
-            ]
-        )
-        # Rows of the frame that come before those of each atom.
-        first = [_before(n.rows_of_atoms(len(f))) for f, n in zip(frames, neighbors)]
-        self.row_first = joined(first, np.int32(0))
+        for name, array in ARRAYS.items():
+            size = int(self.counts[:, array.kind].sum()) + 1
+            values = torch.empty(array.sized(size), dtype=array.dtype, device=device)
+            values.select(array.axis, -1).zero_()
+            setattr(self, name, values)
+        self.vectors[-1, 0] = 1.0
         self.tables: dict[str, tuple[str, Tensor]] = {}
         self._packed: dict[str, tuple[Tensor, dict]] = {}
         # Constants of the pairs, for the kernels on CPUs (keep_constants).
         self.kept = None
+
+    @classmethod
+    def of(
+        cls,
+        blocks: Sequence[Block],
+        n_types: int,
+        *,
+        device: torch.device | str,
+        dtype: torch.dtype,
+    ) -> Structures:
+        """The frames of ``blocks``, one after the other."""
+        counts = np.concatenate([np.empty((0, 4), np.int64), *(block.counts for block in blocks)])
+        structures = cls(counts, n_types, device=device, dtype=dtype)
+        first = 0
+        for block in blocks:
+            structures.put(first, block)
+            first += len(block.counts)
+        return structures
+
+    def put(self, frames: int | np.ndarray, block: Block):
+        """Take over the arrays of ``block``: of ``frames`` (B,), or of all from ``frames`` on."""
+        in_turn = isinstance(frames, int)
+        starts = self.offsets[:, frames].tolist() if in_turn else self.offsets.cpu().numpy()
+        for name, array in ARRAYS.items():
+            values = torch.from_numpy(getattr(block, name))
+            mine, axis = getattr(self, name), array.axis
+            if in_turn:
+                mine.narrow(axis, starts[array.kind], values.shape[axis]).copy_(values)
+            else:
+                index = end_to_end(starts[array.kind, frames], block.counts[:, array.kind])
+                mine.index_copy_(
+                    axis, torch.from_numpy(index).to(mine.device), values.to(mine.device)
+                )
 
     def attach(self, kind: str, name: str, values: Tensor):
         """Give every later batch ``tables[name]``: ``values`` of its frames or atoms.
@@ -102,6 +105,25 @@ class Structures:
         """Memory that all arrays take."""
         tables = [values for _, values in self.tables.values()]
         return sum(t.numel() * t.itemsize for t in (*map(self.__dict__.get, _ARRAYS), *tables))
+
+    def angular_pairs(self, start: int, stop: int) -> AngularPairs:
+        """The angular pairs of the frames from ``start`` until before ``stop``, on the host."""
+        (atom0, _, half0, angular0), (atom1, _, half1, angular1) = (
+            self.offsets[:, frame].tolist() for frame in (start, stop)
+        )
+        counts = self.counts[start:stop]
+        frame = np.repeat(np.arange(stop - start), counts[:, 3])
+        first = (np.cumsum(counts, axis=0) - counts)[frame]
+        pair = self.angular_index[0, angular0:angular1].cpu().numpy() + first[:, 2]
+        ends = self.pair_index[:2, half0:half1].cpu().numpy()[:, pair] + first[:, 0]
+        return AngularPairs(
+            self.types[atom0:atom1].cpu().numpy(), frame, *ends,
+            self.vectors[half0:half1].cpu().numpy()[pair],
+        )  # fmt: skip
+
+    def pair_types(self) -> Tensor:
+        """The pair types (centre type * T + neighbour type) that occur, ascending."""
+        return torch.unique(self.row_index[1, :-1])
 
     def move(self, device: torch.device | str):
         """Take all arrays to another device."""
@@ -197,8 +219,3 @@ class Structures:
             radial_order=half[4:].T.flatten(),
             angular=angular[0], angular_order=angular[1:].T.flatten(),
         )  # fmt: skip
-
-
-def _before(counts: np.ndarray) -> np.ndarray:
-    """How many there are before each, from how many each has."""
-    return (np.cumsum(counts) - counts).astype(np.int32)

@@ -11,6 +11,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
@@ -24,12 +25,12 @@ from nepkit.data.labels import parse_comment
 from nepkit.errors import UserError, at
 from nepkit.units import ATOMIC_NUMBERS, ELEMENTS
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Frames are read into arrays together until they have this many atom lines: numpy is fast for
 # long arrays only.
 _BATCH = 1000
 # Atom lines fetched at a time, so that a mistaken number of atoms does not fetch the whole file.
-_BLOCK = 10_000
+BLOCK = 10_000
 
 
 def read_xyz(path: str | os.PathLike, *, progress: bool = False) -> list[Frame]:
@@ -47,6 +48,13 @@ def iter_xyz(path: str | os.PathLike) -> Iterator[Frame]:
     Labels that a frame lacks are None. Raises ``UserError`` for a file that cannot be opened,
     ends early or holds no frame, and for whatever in a frame is wrong or ambiguous.
     """
+    with opened(path) as file:
+        yield from Reader(os.fspath(path), file).frames()
+
+
+@contextmanager
+def opened(path: str | os.PathLike) -> Iterator[io.BufferedReader]:
+    """The file, uncompressed; what makes it unreadable becomes a ``UserError``."""
     path = os.fspath(path)
     suffix = os.path.splitext(path)[1].lower()
     try:
@@ -54,7 +62,7 @@ def iter_xyz(path: str | os.PathLike) -> Iterator[Frame]:
             {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)(path, "rb") as file,
             io.BufferedReader(file, 1 << 20) as buffered,
         ):
-            yield from _Reader(path, buffered).frames()
+            yield buffered
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "copy or compress it again" if suffix in (".gz", ".xz") else "check the path"
@@ -71,7 +79,7 @@ class _Head(NamedTuple):
     atom_lines: list[bytes]
 
 
-class _Reader:
+class Reader:
     """One file being read, and how far."""
 
     def __init__(self, path: str, file: io.BufferedReader):
@@ -126,7 +134,7 @@ class _Reader:
         for line in self.file:
             self.line += 1
             if self.line == 1:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
+                line = line.removeprefix(BYTE_ORDER_MARK)
             word = line.strip()
             if not word:
                 continue
@@ -141,14 +149,14 @@ class _Reader:
         return None
 
     def read_atom_lines(self, num_atoms: int, layout: Layout) -> list[bytes]:
-        lines = list(islice(self.file, min(num_atoms, _BLOCK)))
+        lines = list(islice(self.file, min(num_atoms, BLOCK)))
         block = lines
         # A frame larger than a block is checked as it comes, lest a mistaken number of atoms
         # swallow the frames that follow.
         while block and len(lines) < num_atoms:
             if read_fixed_point(block, layout) is None and first_fault(block, layout):
                 break
-            block = list(islice(self.file, min(num_atoms - len(lines), _BLOCK)))
+            block = list(islice(self.file, min(num_atoms - len(lines), BLOCK)))
             lines += block
         if len(lines) < num_atoms:
             if fault := first_fault(lines, layout):

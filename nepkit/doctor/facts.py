@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..data.check import contact_ratios
+from ..data.block import contact_ratios
 from ..data.frame import Frame
 from ..data.neighbors import half_pairs, pair_cutoffs
 from ..errors import UserError, at
@@ -103,7 +103,7 @@ class Surveyor:
         lists = []
         for frame in frames:
             try:
-                lists.append(half_pairs(frame, frame.numbers - 1, self.radial))
+                lists.append(half_pairs([frame], [frame.numbers - 1], self.radial))
             except UserError as error:
                 place = at(frame.path, frame.line, frame.index)
                 self.refused[frame.index] = str(error).removeprefix(f"{place}: ")

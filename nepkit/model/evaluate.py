@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ import torch
 from ..data.buckets import Ladder
 from ..data.feed import moved
 from ..data.prepared import Prepared
+from ..data.ragged import chunks
 from ..data.structures import Structures
 from ..ops.policy import kernels_on
 from ..ops.stages import stage
@@ -35,32 +36,40 @@ class Prediction:
     descriptors: np.ndarray | None = None  # (A, D), scaled
 
 
-def predict(model: Nep, prepared: Prepared, *, descriptors: bool = False) -> Prediction:
-    """Evaluate ``model`` on all frames of ``prepared``, ZBL and element energies included."""
-    n_atoms = prepared.n_atoms
-    energy = np.empty(len(prepared))
-    virial = np.empty((len(prepared), 6))
+def predict(
+    model: Nep, prepared: Prepared, *, descriptors: bool = False, frames: range | None = None
+) -> Prediction:
+    """Evaluate ``model`` on ``frames`` of ``prepared``, all by default.
+
+    ZBL and element energies are included.
+    """
+    frames = range(len(prepared)) if frames is None else frames
+    n_atoms = prepared.n_atoms[frames.start : frames.stop]
+    energy = np.empty(len(frames))
+    virial = np.empty((len(frames), 6))
     forces = np.empty((n_atoms.sum(), 3))
     features = np.empty((n_atoms.sum(), model.settings.descriptor_length)) if descriptors else None
     element_energy, q_scaler = model.element_energy.cpu().numpy(), model.q_scaler.cpu().numpy()
-    first_atom = np.concatenate([[0], np.cumsum(n_atoms)])
+    first_atom = prepared.labels.first_atom[frames.start : frames.stop + 1]
+    own_atoms = slice(first_atom[0], first_atom[-1])
+    types, first_atom = prepared.labels.types[own_atoms], first_atom - first_atom[0]
     evaluate = _evaluator(model, prepared.structures)
     at_once = ATOMS_ON_GPU if model.flat.device.type == "cuda" else ATOMS_AT_ONCE
     for start, stop in chunks(n_atoms, at_once):
         atoms = slice(first_atom[start], first_atom[stop])
         with stage("evaluation"):
-            per_atom, of_atoms, of_frames, q = evaluate(np.arange(start, stop))
-        of_types = np.concatenate(prepared.types[start:stop])
-        per_atom = per_atom + element_energy[of_types]
+            members = frames[start:stop]
+            per_atom, of_atoms, of_frames, q = evaluate(np.arange(members.start, members.stop))
+        per_atom = per_atom + element_energy[types[atoms]]
         energy[start:stop] = np.add.reduceat(per_atom, first_atom[start:stop] - first_atom[start])
         forces[atoms], virial[start:stop] = of_atoms, of_frames
         if features is not None:
             features[atoms] = q * q_scaler
     if model.settings.zbl is not None:
-        for frame, zbl in enumerate(zbl_of(prepared, model.settings)):
-            energy[frame] += zbl.atom_energies.sum()
-            forces[first_atom[frame] : first_atom[frame + 1]] += zbl.forces
-            virial[frame] += zbl.virial
+        zbl = zbl_of(prepared, model.settings)
+        energy += zbl.energy[frames.start : frames.stop]
+        forces += zbl.forces[own_atoms]
+        virial += zbl.virial[frames.start : frames.stop]
     return Prediction(energy, forces, virial, features)
 
 
@@ -89,15 +98,3 @@ def _fused_outputs(model: Nep, ladder: Ladder, frames: np.ndarray) -> tuple:
     n_atoms = ladder.structures.counts[frames, 0].sum()
     sizes = n_atoms, n_atoms, len(frames), n_atoms
     return tuple(values[:size].cpu().numpy() for size, values in zip(sizes, found))
-
-
-def chunks(n_atoms: np.ndarray, limit: int = ATOMS_AT_ONCE) -> Iterator[tuple[int, int]]:
-    """Ranges of frames with at most ``limit`` atoms together, or one frame."""
-    start = total = 0
-    for frame, count in enumerate(n_atoms):
-        if frame > start and total + count > limit:
-            yield start, frame
-            start, total = frame, 0
-        total += count
-    if len(n_atoms):
-        yield start, len(n_atoms)

@@ -14,50 +14,62 @@ import numpy as np
 
 from ..config import ModelSettings, Zbl
 from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
-from ..data.neighbors import Neighbors
 from ..data.prepared import Prepared
+from ..data.ragged import chunks, sums
+from ..data.structures import AngularPairs
 from ..units import ATOMIC_NUMBERS, COULOMB, COVALENT_RADII
 
+# Atoms whose pairs are worked on at a time.
+ATOMS_AT_ONCE = 2000
 # phi(x) = sum of amplitude * exp(-rate x), as amplitude, rate, amplitude, rate, ...
 UNIVERSAL = (0.18175, 3.1998, 0.50986, 0.94229, 0.28022, 0.4029, 0.02817, 0.20162)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ZblTerms:
-    """ZBL of one frame, float64."""
+    """ZBL of F frames with A atoms in all, float64."""
 
-    atom_energies: np.ndarray  # (N,) eV
-    forces: np.ndarray  # (N, 3) eV/Å
-    virial: np.ndarray  # (6,) eV, xx yy zz xy yz zx
+    energy: np.ndarray  # (F,) eV
+    forces: np.ndarray  # (A, 3) eV/Å
+    virial: np.ndarray  # (F, 6) eV, xx yy zz xy yz zx
 
 
-def zbl_of(prepared: Prepared, settings: ModelSettings) -> list[ZblTerms]:
-    """ZBL of every frame, computed once for each setting."""
+def zbl_of(prepared: Prepared, settings: ModelSettings) -> ZblTerms:
+    """ZBL of all frames, computed once for each setting."""
     if settings.zbl not in prepared.repulsion:
-        pairs = zip(prepared.types, prepared.neighbors)
-        prepared.repulsion[settings.zbl] = [zbl_terms(*pair, settings) for pair in pairs]
+        prepared.repulsion[settings.zbl] = _all_terms(prepared, settings)
     return prepared.repulsion[settings.zbl]
 
 
-def zbl_terms(types: np.ndarray, neighbors: Neighbors, settings: ModelSettings) -> ZblTerms:
-    """ZBL of a frame with atom ``types`` (N,).
+def _all_terms(prepared: Prepared, settings: ModelSettings) -> ZblTerms:
+    n_frames, first_atom = len(prepared), prepared.labels.first_atom
+    found = ZblTerms(np.zeros(n_frames), np.zeros((first_atom[-1], 3)), np.zeros((n_frames, 6)))
+    if settings.zbl is None:
+        return found
+    for start, stop in chunks(prepared.n_atoms, ATOMS_AT_ONCE):
+        pairs = prepared.structures.angular_pairs(start, stop)
+        terms = _terms(pairs, first_atom[start : stop + 1] - first_atom[start], settings)
+        atoms = slice(first_atom[start], first_atom[stop])
+        found.energy[start:stop], found.virial[start:stop] = terms.energy, terms.virial
+        found.forces[atoms] = terms.forces
+    return found
+
+
+def _terms(pairs: AngularPairs, first_atom: np.ndarray, settings: ModelSettings) -> ZblTerms:
+    """ZBL of B frames, whose atoms begin at ``first_atom`` (B + 1,).
 
     As in GPUMD only pairs within the angular cutoff take part.
     """
-    n_atoms = len(types)
-    zbl, pairs = settings.zbl, neighbors.angular
-    if zbl is None or len(pairs) == 0:
-        return ZblTerms(np.zeros(n_atoms), np.zeros((n_atoms, 3)), np.zeros(6))
-    center, neighbor = neighbors.center[pairs], neighbors.neighbor[pairs]
-    vectors = neighbors.vectors[pairs]
+    types, frame, center, neighbor, vectors = pairs
+    n_frames, n_atoms = len(first_atom) - 1, len(types)
     distance = np.linalg.norm(vectors, axis=1)
-    inner, outer, screening = pair_parameters(settings.elements, zbl)
+    inner, outer, screening = pair_parameters(settings.elements, settings.zbl)
     pair_type = types[center] * len(settings.elements) + types[neighbor]
     near = distance < outer[pair_type]
     if not near.any():
-        return ZblTerms(np.zeros(n_atoms), np.zeros((n_atoms, 3)), np.zeros(6))
-    center, neighbor, vectors, distance, pair_type = (
-        x[near] for x in (center, neighbor, vectors, distance, pair_type)
+        return ZblTerms(np.zeros(n_frames), np.zeros((n_atoms, 3)), np.zeros((n_frames, 6)))
+    center, neighbor, frame, vectors, distance, pair_type = (
+        x[near] for x in (center, neighbor, frame, vectors, distance, pair_type)
     )
     charges = np.array([ATOMIC_NUMBERS[element] for element in settings.elements], dtype=float)
     z_i, z_j = charges[types[center]], charges[types[neighbor]]
@@ -73,9 +85,10 @@ def zbl_terms(types: np.ndarray, neighbors: Neighbors, settings: ModelSettings) 
         axis=1,
     )
     half = 0.5 * energy
-    atom_energies = np.bincount(center, half, n_atoms) + np.bincount(neighbor, half, n_atoms)
-    virial = -(vectors[:, VIRIAL_ROWS] * pull[:, VIRIAL_COLUMNS]).sum(0)
-    return ZblTerms(atom_energies, forces, virial)
+    of_atoms = np.bincount(center, half, n_atoms) + np.bincount(neighbor, half, n_atoms)
+    first_pair = np.searchsorted(frame, np.arange(n_frames + 1))
+    virial = -sums(vectors[:, VIRIAL_ROWS] * pull[:, VIRIAL_COLUMNS], first_pair)
+    return ZblTerms(sums(of_atoms, first_atom), forces, virial)
 
 
 def pair_parameters(elements: tuple[str, ...], zbl: Zbl):

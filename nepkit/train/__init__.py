@@ -2,6 +2,7 @@
 
 from .outputs import Errors
 from .run import train_nep
+from .sharded import train_nep_sharded
 from .signals import Interrupted
 
-__all__ = ["Errors", "Interrupted", "train_nep"]
+__all__ = ["Errors", "Interrupted", "train_nep", "train_nep_sharded"]

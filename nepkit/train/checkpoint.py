@@ -9,8 +9,7 @@ import torch
 
 from ..config import NepConfig
 from ..errors import UserError
-from ..files import write_atomically
-from .folder import digest
+from ..files import digest, write_atomically
 
 VERSION = 3
 NAME = "checkpoint.pt"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..data.frame import Frame
+from ..data.known import Sample
 from ..units import ELEMENTS
 
 # Numbers of atoms in a frame that each have a group of their own; more are grouped by powers of 2.
@@ -56,11 +57,10 @@ class Compared(NamedTuple):
         """Predicted less label, (n, components)."""
         return self.predicted - self.label
 
-    @property
-    def rmse(self) -> float | None:
-        """Of all components that have a label; None without any, NaN with a prediction of NaN."""
+    def squares(self) -> tuple[float, int]:
+        """Sum of the squared errors of all components that have a label, and their number."""
         error = self.error[~np.isnan(self.label)]
-        return float(np.sqrt(np.mean(error**2))) if len(error) else None
+        return float((error**2).sum()), error.size
 
     def known(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels and predictions (m,), component by component, where there are both."""
@@ -83,7 +83,7 @@ class Largest(NamedTuple):
     """The component with the largest error of a frame, in the unit of its kind."""
 
     kind: Kind
-    frame: Frame
+    frame: Frame | Sample
     atom: int | None  # from 0 in its frame; None for what belongs to the frame
     component: str
     label: float
@@ -101,7 +101,7 @@ class Comparison:
 
     name: str  # train, valid or test
     compared: dict[str, Compared]  # by name of kind; without those that have no label
-    frames: list[Frame] | None
+    frames: list[Frame] | list[Sample] | None
 
     @cached_property
     def atom_frame(self) -> np.ndarray:

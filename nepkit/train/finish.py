@@ -4,71 +4,35 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ..config import NepConfig
-from ..model.evaluate import Prediction
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
-from . import breakdown, checkpoint
-from .best import stalled
+from . import breakdown
 from .compared import Comparison
-from .folder import OutputFolder
+from .judging import errors_of
 from .loop import Run
-from .outputs import Errors, compare, error_table, errors, output_names, write_outputs
-from .start import VALID_FRAMES
-
-
-def results_of(sets: list[str]) -> list[str]:
-    """What every finished run with these data sets has."""
-    outputs = [name for data in sets for name in output_names(data)]
-    names = ["nep.txt", "nep_best.txt", "nep.restart", checkpoint.NAME]
-    names += [VALID_FRAMES] * ("valid" in sets)
-    return [*names, breakdown.ERRORS, breakdown.LARGEST, *outputs]
-
-
-def finished(
-    state: dict, config: NepConfig, folder: OutputFolder, sets: list[str]
-) -> dict[str, dict[str, Errors]]:
-    """Errors by model and set of a run that is complete, its files as it left them; else nothing."""
-    total = sum(stage.generation for stage in config.stages)
-    over = state["done"] == total or stalled(config, state["done"], state["best"]["step"])
-    if not over or not folder.unchanged(results_of(sets)):
-        return {}
-    return {
-        model: {name: Errors(**numbers) for name, numbers in found.items()}
-        for model, found in state["finished"].items()
-    }
-
-
-def model_table(models: dict[str, dict[str, Errors]]) -> str:
-    """Errors by model and set, for people; of the best model too where it is another than the last."""
-    return error_table(
-        {
-            name if len(models) == 1 else f"{model} {name}": error
-            for model, found in models.items()
-            for name, error in found.items()
-        }
-    )
+from .outputs import Errors, compare, error_table, joined, write_outputs
 
 
 def finish(run: Run) -> dict[str, Errors]:
     """Write the results of a run that has taken all its steps; nep.txt comes last."""
-    path, log = run.folder.path, run.log
     file, predictions = run.judge()
-    models = {"nep.txt": _errors(run, predictions)}
-    if run.best.average is None or run.best.step == run.done:
-        write_nep_txt(path / "nep_best.txt", file)
-    else:
+    models, best = {"nep.txt": errors_of(run.sets, predictions, run.world)}, file
+    if run.best.average is not None and run.best.step != run.done:
         best, of_best = run.judge(run.best.average)
-        write_nep_txt(path / "nep_best.txt", best)
-        models["nep_best.txt"] = _errors(run, of_best)
-    compared = []
-    for data in run.sets:
-        prediction = predictions[data.name]
-        write_outputs(path, data.name, prediction, data.targets)
-        frames = data.prepared.frames
-        compared.append(Comparison(data.name, compare(prediction, data.targets), frames))
+        models["nep_best.txt"] = errors_of(run.sets, of_best, run.world)
+    parts = run.world.gather([(predictions[data.name], data.targets) for data in run.sets])
+    if not run.world.first:
+        return models["nep.txt"]
+    path, log, compared = run.folder.path, run.log, []
+    for data, of_set in zip(run.sets, zip(*parts)):
+        prediction, targets = (joined(list(pieces)) for pieces in zip(*of_set))
+        write_outputs(path, data.name, prediction, targets)
+        samples = data.prepared.labels.samples(run.model.settings.elements)
+        compared.append(Comparison(data.name, compare(prediction, targets), samples))
     breakdown.write_breakdown(path, compared)
     write_nep_restart(path / "nep.restart", file)
+    write_nep_txt(path / "nep_best.txt", best)
     write_nep_txt(path / "nep.txt", file)
+    run.best_file = None
     run.finished = {
         model: {name: asdict(error) for name, error in found.items()}
         for model, found in models.items()
@@ -90,5 +54,12 @@ def finish(run: Run) -> dict[str, Errors]:
     return models["nep.txt"]
 
 
-def _errors(run: Run, predictions: dict[str, Prediction]) -> dict[str, Errors]:
-    return {data.name: errors(predictions[data.name], data.targets) for data in run.sets}
+def model_table(models: dict[str, dict[str, Errors]]) -> str:
+    """Errors by model and set, for people; of the best model too where it is another than the last."""
+    return error_table(
+        {
+            name if len(models) == 1 else f"{model} {name}": error
+            for model, found in models.items()
+            for name, error in found.items()
+        }
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
@@ -12,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import write_atomically
+from ..files import digest, write_atomically
 
 MANIFEST = "nepkit_run.json"
 LOCK = "nepkit.lock"
@@ -172,20 +171,6 @@ def at_work(path: Path) -> bool:
             return not _try_lock(file)
     except OSError:
         return False
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file; empty where there is none."""
-    if not path.is_file():
-        return ""
-    found = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    return found.hexdigest()
 
 
 def _try_lock(file) -> bool:

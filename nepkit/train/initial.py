@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..config import ModelSettings
 from ..data.prepared import Prepared
-from ..model.evaluate import chunks
+from ..data.ragged import chunks
+from ..model.evaluate import ATOMS_AT_ONCE
 from ..model.evaluator import Evaluator
 from ..model.nep import Nep
 
@@ -17,6 +19,8 @@ from ..model.nep import Nep
 # sets how fast coefficients change against their size, as every Adam step has the same length.
 # Measured after 2,000 steps on PbTe (test forces, meV/Å): 1.0 41.6, 0.3 37.8.
 COEFFICIENT_SPREAD = 0.3
+# Atoms whose descriptors say how large the components get.
+RANGE_ATOMS = 100_000
 
 
 def new_model(settings: ModelSettings, sets: list[Prepared], seed: int, *, device, dtype) -> Nep:
@@ -25,7 +29,7 @@ def new_model(settings: ModelSettings, sets: list[Prepared], seed: int, *, devic
     Pair types of the training set get random coefficients; those of other sets alone stay 0, as
     nothing is known of them.
     """
-    present = [torch.unique(data.structures.row_index[1, :-1]).to(device) for data in sets]
+    present = [data.structures.pair_types().to(device) for data in sets]
     model = Nep(settings, torch.unique(torch.cat(present)), device=device, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
     trained = torch.isin(model.pair_types, present[0])
@@ -56,11 +60,16 @@ def new_model(settings: ModelSettings, sets: list[Prepared], seed: int, *, devic
 
 
 def descriptor_range(model: Nep, data: Prepared, flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Smallest and largest value of each descriptor component (D,) over all atoms, with ``flat``."""
+    """Smallest and largest value of each descriptor component (D,) over the atoms, with ``flat``.
+
+    Of large data, over frames from all of them that have some RANGE_ATOMS together.
+    """
+    step = math.ceil(data.n_atoms.sum() / RANGE_ATOMS)
+    members = np.arange(0, len(data), step)
     evaluate = Evaluator(model, data.structures)
     low = high = None
-    for start, stop in chunks(data.n_atoms):
-        frames = torch.arange(start, stop, device=data.structures.device)
+    for start, stop in chunks(data.n_atoms[members], ATOMS_AT_ONCE):
+        frames = torch.as_tensor(members[start:stop], device=data.structures.device)
         smallest, largest = torch.aminmax(evaluate(frames, flat).q, dim=0)
         low = smallest if low is None else torch.minimum(low, smallest)
         high = largest if high is None else torch.maximum(high, largest)

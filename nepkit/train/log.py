@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -12,10 +13,14 @@ from ..errors import UserError
 
 
 class RunLog:
-    """Lines for people, on the terminal and, once ``keep_in`` has named it, in a file."""
+    """Lines for people, on the terminal and, once ``keep_in`` has named it, in a file.
 
-    def __init__(self):
+    ``silent``: another process says the same.
+    """
+
+    def __init__(self, silent: bool = False):
         self._path: Path | None = None
+        self._silent = silent
         self._kept: list[str] = []
 
     def keep_in(self, path: Path):
@@ -25,6 +30,8 @@ class RunLog:
 
     def __call__(self, text: str):
         """Print ``text`` above any progress bar and append it to the file."""
+        if self._silent:
+            return
         # The terminal may be closed, full or gone; BrokenPipeError is the caller's to handle.
         if sys.stdout is not None:
             try:
@@ -61,13 +68,36 @@ class Table:
             os.truncate(self.path, size)
 
 
+class NoTable:
+    """In place of a Table where another process writes it."""
+
+    def __init__(self, path: Path, header: str = ""):
+        pass
+
+    def add(self, row: str):
+        """Does nothing."""
+
+    def size(self) -> int:
+        """Nothing is known of it."""
+        return 0
+
+    def cut(self, size: int):
+        """Does nothing."""
+
+
 def append(path: Path, text: str, sync: bool = False):
-    """Add ``text`` to a file in one write; ``sync``: wait until the disk holds it."""
+    """Add ``text`` to a file in one write, or nothing; ``sync``: wait until the disk holds it."""
+    data = text.encode()
     try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(text)
+        with open(path, "ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(before)  # no line is left torn
+                raise
             if sync:
-                file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
         raise UserError(

@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Selection
+from ..data.known import Labels
 from ..model.nep import Nep
 
 
@@ -45,6 +47,7 @@ class LossResult:
 
     value: Tensor  # ()
     terms: Tensor  # (3,) weighted mean squares: (eV/atom)^2, (eV/Å)^2, (eV/atom)^2
+    squares: Tensor  # (S, 3) weighted squares of the batch itself, in S parts that add up
     energy: Tensor  # (B,) dL/dE
     forces: Tensor  # (N, 3) dL/dF
     virial: Tensor | None  # (B, 6) dL/dW; None without virial labels
@@ -62,22 +65,27 @@ def loss(
 
     Means run over the energies, force components and virial components that have labels.
     ``totals``: ``sums`` over a larger batch that this is a part of; the derivatives are those of
-    its loss, and so are the value and the terms.
+    its loss, and so are the value and the terms. Derivatives of the mse form need its numbers of
+    labels alone.
     """
     errors = _errors(batch, rules, energy, forces, virial)
-    if totals is None:
-        totals = _sums(batch, errors)
-    terms = totals[:3] / totals[3:].clamp_min(1.0)
+    own = _sums(batch, errors)
+    totals = own if totals is None else totals
+    value, terms = loss_value(totals, rules)
     slopes = 2.0 * rules.factors / totals[3:].clamp_min(1.0)
     if rules.form == "rmse":
-        roots = terms.sqrt()
-        value = (rules.factors * roots).sum()
         # d sqrt(x) = dx / (2 sqrt(x)); at x = 0 every error is 0 and so is the derivative.
-        slopes = slopes / (2.0 * roots.clamp_min(torch.finfo(roots.dtype).tiny))
-    else:
-        value = (rules.factors * terms).sum()
+        slopes = slopes / (2.0 * terms.sqrt().clamp_min(torch.finfo(terms.dtype).tiny))
     derivatives = [slope * (weight * error) for slope, (error, weight) in zip(slopes, errors)]
-    return LossResult(value, terms, *derivatives, *([None] if virial is None else []))
+    if virial is None:
+        derivatives.append(None)
+    return LossResult(value, terms, own[None, :3], *derivatives)
+
+
+def loss_value(totals: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """The loss () and its terms (3,), weighted mean squares, from ``sums`` of errors."""
+    terms = totals[:3] / totals[3:].clamp_min(1.0)
+    return (rules.factors * (terms.sqrt() if rules.form == "rmse" else terms)).sum(), terms
 
 
 def sums(
@@ -98,6 +106,13 @@ def _sums(batch: Selection, errors: list[tuple[Tensor, Tensor]]) -> Tensor:
         none = torch.zeros_like(squares[0])
         return torch.stack([*squares, none, *counts, none])
     return torch.stack([*squares, *counts, 6.0 * _count(tables["virial_weight"])])
+
+
+def label_counts(labels: Labels) -> np.ndarray:
+    """Numbers of energies, force components and virial components that count, by frame (F, 3)."""
+    energy = np.isfinite(labels.energy) & (labels.energy_weight > 0)
+    forces = np.isfinite(labels.forces[labels.first_atom[:-1], 0]) * labels.n_atoms
+    return np.stack([energy, 3 * forces, 6 * np.isfinite(labels.virial[:, 0])], 1)
 
 
 def _count(weights: Tensor) -> Tensor:

@@ -17,10 +17,15 @@ from .loss import LossResult, Rules, loss, sums
 
 
 def loss_of(
-    evaluation: Evaluation, rules: Rules, use_virial: bool, totals: Tensor | None = None
+    evaluation: Evaluation,
+    rules: Rules,
+    found: tuple[Tensor, Tensor, Tensor | None],
+    totals: Tensor | None = None,
 ) -> tuple[LossResult, Tensor]:
-    """The loss of an evaluation, and its derivative to the energies of the atoms (N,)."""
-    found = predicted(evaluation, use_virial)
+    """The loss of an evaluation, and its derivative to the energies of the atoms (N,).
+
+    ``found``: what it has ``predicted``.
+    """
     with stage("loss"):
         result = loss(evaluation.batch, rules, *found, totals)
         return result, evaluation.frames.spread(result.energy)
@@ -47,7 +52,7 @@ def analytic(
     ``totals``: see loss; of the larger batch that this one is a part of.
     """
     evaluation = RowEvaluation(model, batch, flat, contract)
-    result, to_atoms = loss_of(evaluation, rules, use_virial, totals)
+    result, to_atoms = loss_of(evaluation, rules, predicted(evaluation, use_virial), totals)
     parts = evaluation.gradient(to_atoms, result.forces, result.virial)
     return result, torch.cat([parts[name].flatten() for name in model.shapes])
 
@@ -65,7 +70,7 @@ def fused(
     evaluation, of_batch = _fused_loss(model, batch, flat, rules)
     with stage("loss"):
         value, terms, to_atoms, *derivatives = of_batch.derivatives(totals)
-    result = LossResult(value, terms, *derivatives)
+    result = LossResult(value, terms, of_batch.parts[:, :3], *derivatives)
     parts = evaluation.gradient(to_atoms, result.forces, result.virial)
     return result, torch.cat([parts[name].flatten() for name in model.shapes])
 

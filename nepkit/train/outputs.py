@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from ..config import NepConfig
-from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
-from ..data.frame import Frame
+from ..data.known import Labels
 from ..files import write_atomically
 from ..model.evaluate import Prediction
 from ..model.nep_txt import NepFile
@@ -20,6 +19,7 @@ from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from ..units import GPA_PER_EV_PER_CUBIC_ANGSTROM
 from .compared import Compared
 from .folder import OutputFolder
+from .world import ALONE, World
 
 # What GPUMD writes where a label is missing.
 MISSING = -1e6
@@ -51,24 +51,13 @@ class Targets:
     volume: np.ndarray  # (F,) Å^3
 
     @classmethod
-    def of(cls, frames: list[Frame]) -> Targets:
-        """The labels of ``frames``."""
-        unknown = np.full(6, np.nan)
+    def of(cls, labels: Labels) -> Targets:
+        """Those of ``labels``."""
         return cls(
-            energy=np.array([np.nan if f.energy is None else f.energy for f in frames]),
-            forces=np.concatenate(
-                [np.full((len(f), 3), np.nan) if f.forces is None else f.forces for f in frames]
-            ),
-            virial=np.array(
-                [
-                    unknown if f.virial is None else f.virial[VIRIAL_ROWS, VIRIAL_COLUMNS]
-                    for f in frames
-                ]
-            ),
-            energy_weight=np.array([f.weight**2 * f.energy_weight for f in frames]),
-            n_atoms=np.array([len(f) for f in frames]),
-            volume=np.array([f.volume for f in frames]),
-        )
+            energy=labels.energy, forces=labels.forces, virial=labels.virial,
+            energy_weight=labels.weight**2 * labels.energy_weight,
+            n_atoms=labels.n_atoms, volume=labels.volume,
+        )  # fmt: skip
 
 
 def compare(prediction: Prediction, targets: Targets) -> dict[str, Compared]:
@@ -82,18 +71,28 @@ def compare(prediction: Prediction, targets: Targets) -> dict[str, Compared]:
     }
 
 
-def errors(prediction: Prediction, targets: Targets) -> Errors:
-    """Errors of ``prediction``; energies and virials per atom."""
-    return Errors(*(compared.rmse for compared in compare(prediction, targets).values()))
+def errors(prediction: Prediction, targets: Targets, world: World = ALONE) -> Errors:
+    """Errors of ``prediction``, together with those of other processes; energies and virials per
+    atom."""
+    found = compare(prediction, targets).values()
+    sums = world.total(np.array([compared.squares() for compared in found]))
+    return Errors(*(float(np.sqrt(square / n)) if n else None for square, n in sums))
 
 
-def mean_energy_error(prediction: Prediction, targets: Targets) -> float:
+def mean_energy_error(prediction: Prediction, targets: Targets, world: World = ALONE) -> float:
     """Weighted mean of predicted less true energy per atom over frames that have one, eV; else 0."""
     error = (prediction.energy - targets.energy) / targets.n_atoms
     known = (targets.energy_weight > 0) & ~np.isnan(targets.energy)
-    if not known.any():
-        return 0.0
-    return float(np.average(error[known], weights=targets.energy_weight[known]))
+    weight = targets.energy_weight[known]
+    total, of_all = world.total(np.array([(error[known] * weight).sum(), weight.sum()]))
+    return float(total / of_all) if of_all > 0 else 0.0
+
+
+def joined(parts: Sequence):
+    """One dataclass of arrays from several, end to end."""
+    kind = type(parts[0])
+    values = {field.name: [getattr(part, field.name) for part in parts] for field in fields(kind)}
+    return kind(**{k: None if v[0] is None else np.concatenate(v) for k, v in values.items()})
 
 
 def output_names(stem: str) -> list[str]:
@@ -137,20 +136,21 @@ def write_table(path: Path, *columns: np.ndarray):
     write_atomically(path, write)
 
 
-def save_potential(
-    folder: OutputFolder, config: NepConfig, done: int, model: Callable[[], NepFile]
-):
-    """Keep the model, and perhaps its nep.restart, where ``save_potential`` asks for step ``done``.
+def kept_at(config: NepConfig, done: int) -> bool:
+    """Whether ``save_potential`` asks for the model of step ``done``."""
+    interval = config.save_potential[0]
+    return interval > 0 and done % interval == 0
+
+
+def save_potential(folder: OutputFolder, config: NepConfig, done: int, file: NepFile):
+    """Keep the model of step ``done``, and its nep.restart if ``save_potential`` asks for it.
 
     Named as by GPUMD: by the step alone (form 0), or also by the time (form 1).
     """
-    interval, form, with_restart = config.save_potential
-    if not interval or done % interval:
-        return
+    _, form, with_restart = config.save_potential
     stamp = "nep_y%Y_m%m_d%d_h%H_m%M_s%S_generation" if form else "nep_gen"
     name = f"{time.strftime(stamp)}{done}"
     folder.claim([f"{name}.txt"] + [f"{name}.restart"] * with_restart)
-    file = model()
     write_nep_txt(folder.path / f"{name}.txt", file)
     if with_restart:
         write_nep_restart(folder.path / f"{name}.restart", file)

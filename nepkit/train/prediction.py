@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ from ..model.nep_txt import read_nep_txt
 from ..units import ELEMENTS
 from .folder import OutputFolder
 from .header import check_header
-from .outputs import Errors, Targets, error_table, errors, output_names, write_outputs
+from .outputs import Errors, Targets, error_table, errors, joined, output_names, write_outputs
 from .start import Setup
+from .world import ALONE, World
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,27 +37,32 @@ class Predicted:
     open_frames: int  # frames that are not periodic in all directions
 
 
-def predict_file(model: Nep, path: Path, *, descriptors: int = 0) -> Predicted:
+def predict_file(
+    model: Nep, path: Path, world: World = ALONE, *, descriptors: int = 0
+) -> Predicted:
     """Evaluate ``model`` on the frames of ``path``, a few thousand atoms in memory at a time.
 
-    ``descriptors``: 0 none, 1 the mean of each frame, 2 of each atom.
+    ``descriptors``: 0 none, 1 the mean of each frame, 2 of each atom. The processes of ``world``
+    take turns; each gets all predictions.
     """
-    predictions, targets, open_frames = [], [], 0
-    flat = model.flat
-    bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=None, leave=False)
+    parts, open_frames, flat = [], 0, model.flat
+    bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=world.hidden, leave=False)
     with bar:
-        for frames in chunks(iter_xyz(path)):
+        for number, frames in enumerate(chunks(iter_xyz(path))):
             _check_elements(frames, model.settings)
+            open_frames += sum(not frame.pbc.all() for frame in frames)
+            bar.update(len(frames))
+            if number % world.size != world.rank:
+                continue
             prepared = prepare(frames, model.settings, device=flat.device, dtype=flat.dtype)
             prediction = predict(model, prepared, descriptors=descriptors > 0)
             if descriptors == 1:
                 starts = np.cumsum(prepared.n_atoms) - prepared.n_atoms
                 sums = np.add.reduceat(prediction.descriptors, starts)
                 prediction = replace(prediction, descriptors=sums / prepared.n_atoms[:, None])
-            predictions.append(prediction)
-            targets.append(Targets.of(frames))
-            open_frames += sum(not frame.pbc.all() for frame in frames)
-            bar.update(len(frames))
+            parts.append((number, prediction, Targets.of(prepared.labels)))
+    found = sorted(chain.from_iterable(world.gather(parts)), key=lambda part: part[0])
+    _, predictions, targets = zip(*found)
     prediction, target = joined(predictions), joined(targets)
     return Predicted(prediction, target, errors(prediction, target), open_frames)
 
@@ -86,13 +93,6 @@ def _check_elements(frames: list[Frame], settings: ModelSettings):
             )
 
 
-def joined(parts: list):
-    """One dataclass of arrays from several, end to end."""
-    kind = type(parts[0])
-    values = {field.name: [getattr(part, field.name) for part in parts] for field in fields(kind)}
-    return kind(**{k: None if v[0] is None else np.concatenate(v) for k, v in values.items()})
-
-
 def predict_run(
     path: Path, data: Path, folder: OutputFolder, config: NepConfig, setup: Setup
 ) -> dict[str, Errors]:
@@ -103,22 +103,28 @@ def predict_run(
         check_header(path, file.settings, replace(config.model, neuron=file_neurons))
     else:
         check_header(path, file.settings, config.model)
-    model = model_from_file(file, device=setup.device, dtype=setup.dtype)
-    folder.check(["parity.png"])
-    predicted = write_prediction(model, data, folder, config.output_descriptor)
-    print(error_table({"train": predicted.errors}))
+    model, world = model_from_file(file, device=setup.device, dtype=setup.dtype), setup.world
+    world.from_first(lambda: folder.check(["parity.png"]))
+    predicted = write_prediction(model, data, folder, config.output_descriptor, world)
+    if world.first:
+        print(error_table({"train": predicted.errors}))
     return {"train": predicted.errors}
 
 
-def write_prediction(model: Nep, data: Path, folder: OutputFolder, descriptors: int) -> Predicted:
+def write_prediction(
+    model: Nep, data: Path, folder: OutputFolder, descriptors: int, world: World = ALONE
+) -> Predicted:
     """Evaluate ``model`` on ``data`` and write GPUMD's files into ``folder``.
 
     The folder is theirs before the evaluation, so that somebody else's file stops it early.
     """
     stem = data.name.removesuffix(".gz").removesuffix(".xz")
     stem = stem.removesuffix(".xyz").removesuffix(".extxyz")
-    folder.claim(output_names(stem) + ["descriptor.out"] * (descriptors > 0))
-    predicted = predict_file(model, data, descriptors=descriptors)
+    names = output_names(stem) + ["descriptor.out"] * (descriptors > 0)
+    world.from_first(lambda: folder.claim(names))
+    predicted = predict_file(model, data, world, descriptors=descriptors)
+    if not world.first:
+        return predicted
     if predicted.open_frames:
         print(
             f"warning: {data.name}: {predicted.open_frames} frames are not periodic in all "

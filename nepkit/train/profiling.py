@@ -40,11 +40,11 @@ def check_profile(steps: int | str | None) -> int:
 class Recording:
     """While entered, takes the next ``count`` steps under the profiler; with 0 it does nothing.
 
-    The trace goes to ``path``, its table to ``tell``. Steps then run one operation at a time, not
+    The trace goes to ``path``, unless that is None, its table to ``tell``. Steps then run one operation at a time, not
     as captured graphs, which know no names.
     """
 
-    def __init__(self, count: int, step: Step, path: Path, tell: Callable[[str], None]):
+    def __init__(self, count: int, step: Step, path: Path | None, tell: Callable[[str], None]):
         self.count, self.step, self.path, self.tell = count, step, path, tell
         self.done = 0
         self._profiler: profile | None = None
@@ -83,7 +83,7 @@ class Recording:
             torch.cuda.synchronize()
         profiler.stop()
         self.step.run_directly(False)
-        if keep:
+        if keep and self.path is not None:
             with TemporaryDirectory() as folder:
                 trace = Path(folder) / NAME
                 profiler.export_chrome_trace(str(trace))

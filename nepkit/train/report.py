@@ -7,6 +7,10 @@ import math
 from ..config import Stage
 from .outputs import Errors
 
+# Errors of a set that is not there.
+UNKNOWN = Errors(None, None, None)
+HISTORY = "step,stage,seconds,learning_rate,loss"
+ERRORS = ",energy_{0}_eV_per_atom,force_{0}_eV_per_A,virial_{0}_eV_per_atom"
 # Rows that a run prints at most, about; loss.out and history.csv have all reports.
 ROWS = 25
 
@@ -36,6 +40,11 @@ class ReportTable:
             for e in (found[name] for name in self.sets)
         )
         return f"{done:8d}{loss:11.4g}{blocks} |{seconds:8.0f}"
+
+
+def history_head(sets: list[str]) -> str:
+    """The first line of history.csv."""
+    return HISTORY + "".join(ERRORS.format(name) for name in sets) + "\n"
 
 
 def progress(loss: float, name: str, judged: Errors) -> str:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
-import re
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from .. import __version__ as version
-from ..config import NepConfig, read_nep_in, to_nep_in
+from ..config import NepConfig, read_nep_in
 from ..errors import UserError
-from ..files import write_atomically
-from . import checkpoint, profiling
+from . import checkpoint
 from .device import check_force_mode, choose_device, describe_device, precision_type
-from .fine_tune import foundation_file, frozen_part, load_foundation, located_from
-from .finish import finish, finished, model_table, results_of
+from .fine_tune import foundation_file, frozen_part, load_foundation
+from .finish import finish, model_table
 from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
@@ -26,10 +19,17 @@ from .outputs import Errors
 from .parametrisation import parametrisation_of
 from .prediction import predict_run
 from .profiling import check_profile
+from .reading import Source, read_data, sizes_of
+from .records import about, names_of, results, results_of, write_inputs
 from .schedule import resolve
 from .signals import Interrupted
-from .start import Setup, check_neurons, data_file, data_files, new_run, read_frames, write_held_out
+from .start import Setup, check_neurons, data_file, data_files, new_run
+from .stop import check_max_time
 from .tensorboard import check_tensorboard
+from .world import launcher
+
+# How many times torchrun has started the processes again.
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 def train_nep(
@@ -43,6 +43,7 @@ def train_nep(
     restart: bool = False,
     profile: int | None = None,
     tensorboard: bool = False,
+    max_time: str | float | None = None,
     **nep_in,
 ) -> dict[str, Errors]:
     """Train a NEP4 potential on a GPUMD run directory.
@@ -59,27 +60,36 @@ def train_nep(
     and the order of the data (default: that of nep.in, else 0). ``profile``: so many steps are
     taken under torch's profiler, their trace goes to profile.json and a table to the log.
     ``tensorboard``: the reports are also written to the folder tensorboard, for TensorBoard.
+    ``max_time``: ends as a signal does before so many seconds, or hours as in 23:50:00, are over.
 
     Returns the errors of the saved model by data set, ``{"train": ..., "test": ...}``, in eV/atom,
     eV/Å and eV/atom.
 
     Raises:
         UserError: something in the input has to be mended; the message says what and where.
-        Interrupted: SIGINT or SIGTERM came; the checkpoint is written.
+        Interrupted: SIGINT, SIGTERM or SIGUSR1 came, or the time is over; the checkpoint is written.
     """
-    run_dir = Path(run_dir)
+    setup = Setup(
+        Path(run_dir), choose_device(device), precision_type(precision),
+        check_force_mode(force_mode), check_profile(profile), check_tensorboard(tensorboard),
+        end=check_max_time(max_time),
+    )  # fmt: skip
+    return train(setup, out, restart, nep_in if seed is None else {"seed": seed, **nep_in})
+
+
+def train(
+    setup: Setup, out: str | os.PathLike | None, restart: bool, nep_in: dict
+) -> dict[str, Errors]:
+    """Train as ``setup`` says, alone or as one of several processes; the rest as in train_nep."""
+    run_dir = setup.run_dir
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such folder; give the one that holds nep.in and train.xyz")
-    overrides = nep_in if seed is None else {"seed": seed, **nep_in}
-    config = read_nep_in(run_dir / "nep.in", overrides)
-    setup = Setup(
-        run_dir, choose_device(device), precision_type(precision), check_force_mode(force_mode),
-        check_profile(profile), check_tensorboard(tensorboard),
-    )  # fmt: skip
-    with OutputFolder(Path(out) if out is not None else run_dir) as folder:
+    config = read_nep_in(run_dir / "nep.in", nep_in)
+    folder = OutputFolder(Path(out) if out is not None else run_dir)
+    with setup.world.held(folder):
         if config.prediction:
             if setup.profile:
-                raise UserError(f"profile {profile}: prediction 1 takes no steps")
+                raise UserError(f"profile {setup.profile}: prediction 1 takes no steps")
             data = data_file(run_dir, "train")
             return predict_run(run_dir / "nep.txt", data, folder, config, setup)
         return _train(setup, folder, config, restart)
@@ -88,53 +98,43 @@ def train_nep(
 def _train(
     setup: Setup, folder: OutputFolder, config: NepConfig, restart: bool
 ) -> dict[str, Errors]:
-    log = RunLog()
+    world = setup.world
+    log = RunLog(silent=not world.first)
     precision = str(setup.dtype).removeprefix("torch.")
-    log(f"nepkit: {describe_device(setup.device)}, {precision}, {setup.force_mode} forces")
+    together = f", {world.size} processes" if world.size > 1 else ""
+    log(
+        f"nepkit: {describe_device(setup.device)}, {precision}, {setup.force_mode} forces{together}"
+    )
     for note in config.notes:
         log(note)
     check_neurons(config.model)
     files = data_files(setup.run_dir)
     sets = [*files, *["valid"] * (config.valid_ratio > 0)]
-    folder.check(_names(setup, folder, config, sets))
-    frames = read_frames(files, config, log)
-    n_atoms = sum(map(len, frames["train"]))
-    config, lines = resolve(config, len(frames["train"]), n_atoms, sum(map(len, frames.values())))
+    names = world.from_first(lambda: names_of(setup, folder, config, sets))
+    world.from_first(lambda: folder.check(names))
+    sources = read_data(files, config, folder.path, log, world)
+    config, lines = resolve(config, *sizes_of(sources))
     for line in lines:
         log(line)
-    foundation = foundation_file(setup.run_dir, config)
-    if foundation is not None and restart:
-        load_foundation(foundation, config, lambda line: None)  # before anything is moved
-        if foundation.parent.samefile(folder.path) and foundation.name in results_of(sets):
-            raise UserError(
-                f"{foundation}: --restart would move this potential away; copy it to another name"
-            )
-    sources = files if foundation is None else files | {"fine_tune": foundation}
-    identity = checkpoint.identity(config, setup.dtype, sources)
-    kind = parametrisation_of(len(config.model.elements), bool(config.fine_tune))
-    identity["parametrisation"] = kind.name
-    if "valid" in frames:
-        identity["frames held out"] = _listing([frame.index for frame in frames["valid"]])
-    if frozen := frozen_part(config):
-        identity["freeze"] = frozen
-    if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
-        log(f"the old run is now in {moved}")
-    state = checkpoint.load(folder.path)
-    if state is not None:
-        checkpoint.check(state, identity, config, folder.path)
-        if models := finished(state, config, folder, sets):
-            log(
-                f"nothing to do: all {state['done']} steps are done, the model is "
-                f"{folder.path / 'nep.txt'}; --restart trains anew"
-            )
-            log(model_table(models))
-            return models["nep.txt"]
-    folder.about = _about(files, folder)
-    folder.claim(_names(setup, folder, config, sets))
-    log.keep_in(folder.path / "nepkit.log")
-    _write_inputs(setup, folder, config, log, changed=state is not None)
-    write_held_out(folder.path, frames)
-    run = new_run(setup, folder, config, frames, identity, log)
+    state, identity, models = world.from_first(
+        lambda: _look_back(setup, folder, config, files, sources, restart, log)
+    )
+    if models:
+        return models["nep.txt"]
+    if state is not None and state.get("stopped") and os.environ.get(RESTARTS, "0") != "0":
+        # A launcher that restarts what has failed takes an interrupted run for one.
+        if world.from_first(lambda: state["stopped"] == launcher()):
+            log("interrupted before, and not to be started again")
+            raise Interrupted
+
+    def claim():
+        folder.about = about(files, folder)
+        folder.claim(names)
+        log.keep_in(folder.path / "nepkit.log")
+        write_inputs(setup, folder, config, sources, log, changed=state is not None)
+
+    world.from_first(claim)
+    run = new_run(setup, folder, config, sources, identity, log)
     _take_up(run, state)
     try:
         run.train()
@@ -144,61 +144,52 @@ def _train(
     return finish(run)
 
 
+def _look_back(
+    setup: Setup,
+    folder: OutputFolder,
+    config: NepConfig,
+    files: dict[str, Path],
+    sources: dict[str, Source],
+    restart: bool,
+    log: RunLog,
+) -> tuple[dict | None, dict[str, str], dict[str, dict[str, Errors]]]:
+    """The checkpoint to go on from, what a run must keep, and the errors of its models if nothing is
+    to be done."""
+    foundation, sets = foundation_file(setup.run_dir, config), list(sources)
+    if foundation is not None and restart:
+        load_foundation(foundation, config, lambda line: None)  # before anything is moved
+        if foundation.parent.samefile(folder.path) and foundation.name in results_of(sets):
+            raise UserError(
+                f"{foundation}: --restart would move this potential away; copy it to another name"
+            )
+    read = files if foundation is None else files | {"fine_tune": foundation}
+    identity = checkpoint.identity(config, setup.dtype, read)
+    kind = parametrisation_of(len(config.model.elements), bool(config.fine_tune))
+    identity["parametrisation"] = kind.name
+    if "valid" in sources:
+        identity["frames held out"] = _listing(sources["valid"].labels.index.tolist())
+    if frozen := frozen_part(config):
+        identity["freeze"] = frozen
+    if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
+        log(f"the old run is now in {moved}")
+    state = checkpoint.load(folder.path)
+    if state is None:
+        return None, identity, {}
+    checkpoint.check(state, identity, config, folder.path)
+    models = results(state, config, folder, sets)
+    if models:
+        log(
+            f"nothing to do: all {state['done']} steps are done, the model is "
+            f"{folder.path / 'nep.txt'}; --restart trains anew"
+        )
+        log(model_table(models))
+    return state, identity, models
+
+
 def _listing(numbers: list[int]) -> str:
     """What tells one list of frames from another, and fits into a message."""
     told = f"{len(numbers)} ({' '.join(map(str, numbers[:5]))} ...)"
     return f"{told} {hashlib.sha256(str(numbers).encode()).hexdigest()[:8]}"
-
-
-def _about(files: dict[str, Path], folder: OutputFolder) -> dict:
-    """Where the data lie, seen from the output folder, and which versions are at work."""
-    return {
-        "data": {name: os.path.relpath(path, folder.path) for name, path in files.items()},
-        "versions": {
-            "nepkit": version, "python": platform.python_version(), "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
-        "system": platform.platform(),
-    }  # fmt: skip
-
-
-def _names(setup: Setup, folder: OutputFolder, config: NepConfig, sets: list[str]) -> list[str]:
-    """All files that a run writes, those of save_potential as far as they exist."""
-    names = [
-        "nepkit.log", "nepkit_resolved.in", "loss.out", "history.csv", "parity.png",
-        *[profiling.NAME] * (setup.profile > 0), *results_of(sets),
-    ]  # fmt: skip
-    if _copies_zbl(setup, folder, config):
-        names.append("zbl.in")
-    interval, total = config.save_potential[0], sum(s.generation or 0 for s in config.stages)
-    for entry in folder.path.iterdir() if interval else ():
-        match = re.fullmatch(r"nep_gen(\d+)\.(txt|restart)", entry.name)
-        if match and int(match[1]) <= total and int(match[1]) % interval == 0:
-            names.append(entry.name)
-    return names
-
-
-def _copies_zbl(setup: Setup, folder: OutputFolder, config: NepConfig) -> bool:
-    """Whether zbl.in has to lie beside nepkit_resolved.in and does not lie there anyway."""
-    zbl = config.model.zbl
-    flexible = zbl is not None and zbl.flexible is not None
-    return flexible and not folder.path.samefile(setup.run_dir)
-
-
-def _write_inputs(
-    setup: Setup, folder: OutputFolder, config: NepConfig, log: RunLog, changed: bool
-):
-    """What it takes to train the same again, besides the data."""
-    path = folder.path / "nepkit_resolved.in"
-    config = located_from(config, setup.run_dir, folder.path)
-    if changed and path.exists():
-        before = path.read_text(encoding="utf-8").splitlines()
-        for line in to_nep_in(config).splitlines():
-            if line not in before:
-                log(f"new in this part of the run: {line}")
-    write_atomically(path, to_nep_in(config))
-    if _copies_zbl(setup, folder, config):
-        write_atomically(folder.path / "zbl.in", (setup.run_dir / "zbl.in").read_bytes())
 
 
 def _take_up(run: Run, state: dict | None):
@@ -208,6 +199,11 @@ def _take_up(run: Run, state: dict | None):
         before = sum(state["steps"])
         longer = f"; generation was {before}, now {run.total}" if before != run.total else ""
         run.log(f"going on from step {run.done} of {run.total}{longer}")
+        if (others := state.get("processes", 1)) != run.world.size:
+            run.log(
+                f"processes were {others}, now {run.world.size}: the batches stay the same, "
+                "the last digits of sums do not"
+            )
         return
     run.loss_out.cut(0)
     run.history.cut(0)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Ctrl-C, the end of a job, and a batch system's word that the end is near; Windows has no third.
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+]
 
 
 class Interrupted(Exception):
@@ -13,7 +16,7 @@ class Interrupted(Exception):
 
 
 class _Handlers:
-    """While active, ``_take`` handles SIGINT and SIGTERM; afterwards who did before does.
+    """While active, ``_take`` handles SIGNALS; afterwards who did before does.
 
     Only the main thread can take signals: elsewhere this does nothing.
     """
@@ -37,19 +40,20 @@ class _Handlers:
 
 
 class StopRequest(_Handlers):
-    """While active, SIGINT and SIGTERM set ``asked``; a second one acts as usual."""
+    """While active, SIGNALS set ``asked``; a second one acts as usual, unless ``patient``."""
 
-    def __init__(self):
+    def __init__(self, patient: bool = False):
         super().__init__()
-        self.asked = False
+        self.asked, self.patient = False, patient
 
     def _take(self, number, _frame):
         self.asked = True
-        signal.signal(number, self._before[number])
+        if not self.patient:
+            signal.signal(number, self._before[number])
 
 
 class RaiseKeyboardInterrupt(_Handlers):
-    """While active, SIGTERM too raises KeyboardInterrupt.
+    """While active, all SIGNALS raise KeyboardInterrupt.
 
     Where that is swallowed, as in a callback of the compiler, the error that follows from it leaves
     as a KeyboardInterrupt too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,10 @@ import torch
 
 from ..config import ModelSettings, NepConfig
 from ..data.check import close_contacts, odd_energies, told
-from ..data.frame import Frame
-from ..data.prepared import Prepared, prepare
-from ..data.split import held_out
-from ..data.xyz import check_elements, read_xyz
+from ..data.prepared import Prepared
+from ..data.sampler import dealt, ranges
+from ..data.windows import Windows
 from ..errors import UserError
-from ..files import write_atomically
 from ..model.conversion import trained_settings
 from ..model.evaluator import compiling
 from ..model.nep_txt import read_nep_txt
@@ -23,17 +22,18 @@ from ..model.zbl import zbl_of
 from .fine_tune import fine_tuned_model, foundation_file, load_foundation
 from .folder import OutputFolder
 from .initial import new_model
+from .judging import DataSet
 from .log import RunLog
-from .loop import DataSet, Run
+from .loop import Run
 from .outputs import Targets
-from .residence import settle
+from .reading import Source
+from .residence import made_ready, settle
 from .targets import attach_targets, fixed_energies, reference_energies
+from .world import ALONE, World
 
 # Most neighbours that GPUMD's MD takes.
 GPUMD_NEIGHBORS = 819
 COMPRESSED = ("", ".gz", ".xz")
-# The numbers of the frames that are held out, a line each.
-VALID_FRAMES = "valid_frames.txt"
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Setup:
     force_mode: str
     profile: int = 0  # steps to take under the profiler
     tensorboard: bool = False  # whether to write the reports for TensorBoard too
+    world: World = ALONE
+    end: float | None = None  # of the time that the run has, by time.monotonic()
 
 
 def data_file(run_dir: Path, name: str) -> Path:
@@ -70,86 +72,35 @@ def check_neurons(settings: ModelSettings):
         )
 
 
-def read_frames(files: dict[str, Path], config: NepConfig, log: RunLog) -> dict[str, list[Frame]]:
-    """Frames of each data set, all of elements that the model has: train, valid and test."""
-    frames = {name: read_xyz(path, progress=True) for name, path in files.items()}
-    for name, members in frames.items():
-        file = files[name].name
-        unseen = check_elements(members, config.model.elements)
-        labels = ", ".join(
-            f"{sum(getattr(frame, label) is not None for frame in members)} with {label}"
-            for label in ("energy", "forces", "virial")
-        )
-        log(f"{file}: {len(members)} frames, {sum(map(len, members))} atoms; {labels}")
-        if name == "train" and unseen:
-            log(f"warning: {file} has no atom of {' '.join(unseen)}")
-        if open_frames := sum(not frame.pbc.all() for frame in members):
-            log(
-                f"warning: {file}: {open_frames} of {len(members)} frames are not periodic in all "
-                "directions; GPUMD takes every frame as periodic"
-            )
-    if all(f.forces is None and f.energy is None and f.virial is None for f in frames["train"]):
-        raise UserError(f"{files['train']}: no frame has an energy, forces or a virial to train on")
-    return frames if not config.valid_ratio else hold_out(frames, config, files["train"].name, log)
-
-
-def hold_out(
-    frames: dict[str, list[Frame]], config: NepConfig, name: str, log: RunLog
-) -> dict[str, list[Frame]]:
-    """The data sets with some frames of the training set as the validation set."""
-    members = frames["train"]
-    if len(members) < 2:
-        raise UserError(f"{name}: valid_ratio needs 2 frames or more, one of them to train on")
-    chosen = held_out(members, config.valid_ratio, config.seed)
-    parts = {
-        name: [frame for frame, held in zip(members, chosen) if held == out]
-        for name, out in (("train", False), ("valid", True))
-    }
-    if not parts["valid"]:
-        raise UserError(
-            f"{name}: no frame can be held out (valid_ratio): each has an element that no other has"
-        )
-    log(f"{len(parts['valid'])} frames of {name} are held out for validation ({VALID_FRAMES})")
-    return parts | {name: f for name, f in frames.items() if name != "train"}
-
-
-def write_held_out(folder: Path, frames: dict[str, list[Frame]]):
-    """Write down which frames of the training file are held out, where there are such."""
-    if "valid" in frames:
-        text = "".join(f"{frame.index}\n" for frame in frames["valid"])
-        write_atomically(folder / VALID_FRAMES, text)
-
-
 def new_run(
     setup: Setup,
     folder: OutputFolder,
     config: NepConfig,
-    frames: dict[str, list[Frame]],
+    sources: dict[str, Source],
     identity: dict[str, str],
     log: RunLog,
 ) -> Run:
     """A run that has taken no step yet."""
     settings, foundation = trained_settings(config.model), None
     device, dtype = setup.device, setup.dtype
-    q_scaler = None
+    q_scaler, world = None, setup.world
     if path := foundation_file(setup.run_dir, config):
         foundation = load_foundation(path, config, log)
         settings = foundation.settings
     elif config.import_q_scaler:
         q_scaler = imported_q_scaler(setup.run_dir / "nep.txt", config.model)
     prepared = {
-        name: prepare(
-            members, settings, device="cpu", dtype=dtype, progress=f"neighbours of {name}"
-        )
-        for name, members in frames.items()
+        name: made_ready(source, settings, device, dtype, _title(name, world))
+        for name, source in sources.items()
     }
     if foundation is not None:
         model = fine_tuned_model(foundation, prepared["train"], log, device=device, dtype=dtype)
         element_energy = model.element_energy.cpu().numpy()
     else:
-        zbl = [terms.atom_energies.sum() for terms in zbl_of(prepared["train"], settings)]
+        zbl = zbl_of(prepared["train"], settings).energy
         element_energy = reference_energies(prepared["train"], zbl, len(settings.elements))
     _attach(prepared, settings, element_energy, log)
+    _share_out(prepared["train"], world)
     largest = _largest_neighborhoods(prepared, log)
     settle(list(prepared.values()), settings, device, setup.force_mode == "analytic", log)
     if setup.force_mode == "analytic" and compiling(device):
@@ -163,11 +114,39 @@ def new_run(
         # model moves their ratio into the weights.
         model.file_q_scaler.copy_(q_scaler)
     _tell_energies(settings.elements, element_energy, log)
-    sets = [DataSet(name, data, Targets.of(data.frames)) for name, data in prepared.items()]
+    # The same bits everywhere, whatever computed them.
+    world.take_from_first(model.flat, model.q_scaler, model.file_q_scaler, model.element_energy)
+    sets = [_judged(name, data, world) for name, data in prepared.items()]
     return Run(
         folder, config, model, sets, largest, identity, log, setup.force_mode, setup.profile,
-        setup.tensorboard,
+        setup.tensorboard, world, setup.end,
     )  # fmt: skip
+
+
+def _judged(name: str, data: Prepared, world: World) -> DataSet:
+    """A data set with the part of it that this process judges the model on."""
+    edges = ranges(data.structures.counts[:, 2:].sum(1) + 1.0, world.size).tolist()
+    judged = range(*edges[world.rank : world.rank + 2])
+    labels = data.labels if world.size == 1 else data.labels.take(np.array(judged, np.int64))
+    return DataSet(name, data, judged, Targets.of(labels))
+
+
+def _share_out(data: Prepared, world: World):
+    """Have a process read no training frames but its own, where not all are in memory."""
+    structures = data.structures
+    if isinstance(structures, Windows) and world.size > 1:
+        work = structures.counts[:, 2:].sum(1)
+
+        def share(frames: np.ndarray) -> np.ndarray:
+            own = dealt(frames, work, world.size)[world.rank]
+            return own[own >= 0]
+
+        structures.share = share
+
+
+def _title(name: str, world: World) -> str | None:
+    """Of the bar that the first process shows."""
+    return f"neighbours of {name}" if world.first else None
 
 
 def _tell_energies(elements: tuple[str, ...], energy: np.ndarray, log: RunLog):
@@ -184,18 +163,26 @@ def _attach(
     """Targets of all frames."""
     for data in prepared.values():
         zbl = zbl_of(data, settings)
-        fixed = fixed_energies(data, zbl, element_energy)
-        energies = [np.nan if f.energy is None else f.energy for f in data.frames]
-        findings = odd_energies(data.frames, (energies - fixed) / data.n_atoms)
-        for line in told(close_contacts(data.frames, data.neighbors)) + told(findings):
+        labels = data.labels
+        fixed = fixed_energies(labels, zbl, element_energy)
+        findings = odd_energies(labels, (labels.energy - fixed) / labels.n_atoms)
+        for line in told(close_contacts(labels, data.surroundings)) + told(findings):
             log(line)
-        attach_targets(data, zbl, element_energy)
+        if isinstance(data.structures, Windows):
+            data.structures.finish = partial(_finish, settings, element_energy)
+        else:
+            attach_targets(data, zbl, element_energy)
+
+
+def _finish(settings: ModelSettings, element_energy: np.ndarray, data: Prepared):
+    """Give frames that were read later their targets."""
+    attach_targets(data, zbl_of(data, settings), element_energy)
 
 
 def _largest_neighborhoods(prepared: dict[str, Prepared], log: RunLog) -> tuple[int, int]:
     """Most radial and angular neighbours of an atom, for the header of nep.txt."""
-    counts = [data.largest_neighborhoods() for data in prepared.values()]
-    radial, angular = (max(numbers) for numbers in zip(*counts, strict=True))
+    largest = np.concatenate([data.surroundings.largest for data in prepared.values()])
+    radial, angular = largest.max(0).tolist()
     log(f"neighbours of an atom at most: {radial} radial, {angular} angular")
     if radial > GPUMD_NEIGHBORS:
         log(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -12,24 +12,19 @@ from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Batch
-from ..data.buckets import Ladder
 from ..data.structures import Structures
-from ..model.compiled import Compiled, compiled_contract
-from ..model.evaluator import Evaluator
 from ..model.nep import Nep
-from ..ops.policy import kernels_on, on_reference_path
+from ..ops.policy import on_reference_path
 from ..ops.stages import stage
-from ..ops.tables import with_tables
+from .gradient import BatchGradient, finished
 from .graph import StepGraphs, feed_of
-from .loss import LossResult, regularisation, rules_of
-from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of
+from .loss import LossResult
 from .parametrisation import parametrisation_of
-from .traced import TracedAutograd
+from .world import ALONE, World
 
 # Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
 PIECE, MOST_PIECES = 8192, 32
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
-FORCE_MODES = {"analytic": analytic, "autograd": autograd}
 
 
 class Step:
@@ -38,7 +33,9 @@ class Step:
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
     autograd, where torch differentiates the energy and then the loss, traced into one graph off the
     reference path. ``tell`` takes a line for the log. ``fine_tuned``: weight decay draws weights to
-    where they start, not to 0; ``frozen``: a part of the model that does not change.
+    where they start, not to 0; ``frozen``: a part of the model that does not change. ``world``:
+    the processes that take every step together, each with its share of the batch; several have to
+    know of the ``labels`` of all frames (label_counts).
 
     On a GPU the whole step is one graph; autograd's function from batch to gradient is compiled.
     """
@@ -54,47 +51,37 @@ class Step:
         tell: Callable[[str], None] = lambda line: None,
         fine_tuned: bool = False,
         frozen: str = "",
+        world: World = ALONE,
+        labels: np.ndarray | None = None,
     ):
-        self.model, self.structures, self.use_virial = model, structures, use_virial
-        self.evaluate = Evaluator(model, structures)
-        self.fused = force_mode == "analytic" and self.evaluate.fused
-        self.force_mode, self.function = force_mode, FORCE_MODES[force_mode]
+        self.model, self.tell = model, tell
         self.parameters = parametrisation_of(len(model.settings.elements), fine_tuned)(model)
-        self.frozen = model.part(frozen) if frozen else []
+        self.batch = BatchGradient(
+            model, structures, use_virial=use_virial, force_mode=force_mode, tell=tell,
+            frozen=frozen, world=world, labels=labels,
+        )  # fmt: skip
+        self.gradient = self.batch.gradient
         self.average = model.flat.clone()  # exponential moving average of the parameters
-        self.gradient = torch.zeros_like(model.flat)
         latent = self.parameters.latent  # what the optimizer moves, and its gradient
         self.pulled = self.gradient if len(latent) == len(model.flat) else torch.zeros_like(latent)
-        self.tell = tell
         # Steps without a finite gradient: in a row until now, and all.
         self.unusable = torch.zeros((), device=model.flat.device)
         self.skipped = torch.zeros((), device=model.flat.device)
         self.value = torch.zeros_like(model.flat[0])  # loss of the last batch
-        device, self.graphs, self.contract = model.flat.device, None, None
-        self.scalars = torch.zeros(2, device=device)  # learning rate, weight of new in the average
-        self.sums = error_sums
-        on_gpu = device.type == "cuda" and not on_reference_path()
-        if force_mode == "autograd" and not on_reference_path():
-            self.function = TracedAutograd(on_gpu)
-        if on_gpu:
-            self._take_path()
-            feed = feed_of(structures, device)
-            self.graphs = StepGraphs(feed, self._advance, self._differentiate, self._changing, tell)
+        device, self.graphs = model.flat.device, None
+        # Learning rate, weight of new in the average, wish to stop, numbers of labels.
+        self.scalars = torch.zeros(6, device=device)
+        if device.type == "cuda" and not on_reference_path():
+            self.graphs = StepGraphs(
+                feed_of(structures, device), self.batch.deal, world, self._advance,
+                self.batch.of_batches, self._changing, tell,
+            )  # fmt: skip
         self.begin_stage(stage)
-
-    def _take_path(self):
-        """Choose the functions that serve a GPU best."""
-        if self.force_mode == "autograd":
-            self.contract, self.sums = compiled_contract(self.model), Compiled(error_sums)
-        elif kernels_on(self.model.flat.device):
-            self.function, self.sums = fused, fused_error_sums
-        else:
-            self.tell("Triton is not installed: steps run without its kernels, and slower")
 
     def begin_stage(self, stage: Stage):
         """Go on with the rules of ``stage`` and a new optimizer; biases never decay."""
         self.stage = stage
-        self.rules = rules_of(stage, len(self.model.settings.elements), self.model.flat)
+        self.batch.begin_stage(stage)
         groups = []
         for part, share in self.parameters.decays():
             values, gradient = self.parameters.latent[part].detach(), self.pulled[part]
@@ -120,7 +107,7 @@ class Step:
             return
         start = time.monotonic()
         self.graphs.warm_up(frames)
-        if failure := getattr(self.function, "failure", ""):
+        if failure := getattr(self.batch.function, "failure", ""):
             self.tell(f"steps are not compiled, and slower ({failure})")
         elif (seconds := time.monotonic() - start) > 5.0:
             self.tell(f"compiled the training step in {seconds:.0f} s")
@@ -135,21 +122,24 @@ class Step:
         if self.graphs is not None:
             self.graphs.prepare(frames)
 
-    def __call__(self, frames: np.ndarray, rate: float, age: int) -> Tensor:
+    def __call__(self, frames: np.ndarray, rate: float, age: int, stop: bool = False) -> Tensor:
         """Take a step on ``frames`` (B,) with learning rate ``rate``; ``age`` counts steps from 0.
 
         Returns the loss (). A step whose gradient is not finite changes nothing but the two
         counters. Nothing is read back to the host: the fused optimizer takes clipping and the
-        finite flag from the device.
+        finite flag from the device. ``stop``: whether this process wants to stop, for ``stops``.
         """
         # Early on the average forgets the start faster.
         decay = min(self.stage.ema, (1.0 + age) / (10.0 + age))
         if self.graphs is not None:
-            scalars = torch.tensor([rate, 1.0 - decay], pin_memory=True)
+            labels = [0, 0, 0] if self.batch.labels is None else self.batch.labels[frames].sum(0)
+            numbers = [rate, 1.0 - decay, float(stop), *labels]
+            scalars = torch.tensor(numbers, dtype=torch.float32, pin_memory=True)
             self.scalars.copy_(scalars, non_blocking=True)
             self.graphs(frames)
             return self.value
-        with self.evaluate.threads():
+        with self.batch.evaluate.threads():
+            self.batch.wish.fill_(stop)
             result = self.differentiate(frames)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
@@ -158,43 +148,16 @@ class Step:
 
     def differentiate(self, frames: np.ndarray) -> LossResult:
         """The loss of ``frames`` (B,); its gradient goes to ``self.gradient``."""
-        members = torch.as_tensor(frames, device=self.structures.device)
-        if not self.fused:
-            # What is traced with a batch that has room to spare serves all batches.
-            traced = isinstance(self.function, TracedAutograd)
-            with stage("batch"):
-                structures = self.structures
-                batch = Ladder(structures).batch(frames) if traced else structures.batch(members)
-            return self._differentiate([batch])
-        evaluation = self.evaluate(members)
-        result, to_atoms = loss_of(evaluation, self.rules, self.use_virial)
-        evaluation.gradient_into(self.gradient, to_atoms, result.forces, result.virial)
-        self._regularise()
-        return result
+        return finished(self.batch.of_frames(frames), self.batch.world.sum)
 
-    def _advance(self, batches: list[Batch]):
-        self.value.copy_(self._differentiate(batches).value)
+    def _advance(self, batches: list[Batch]) -> Iterator[Tensor]:
+        """A step on a GPU; yields what has to be added up over the processes."""
+        if self.batch.world.size > 1:
+            self.batch.wish.copy_(self.scalars[2:3])
+            self.batch.totals[3:].copy_(self.scalars[3:])
+        result = yield from self.batch.of_batches(batches)
+        self.value.copy_(result.value)
         self._update(self.scalars[1].to(self.average.dtype))
-
-    def _differentiate(self, batches: list[Batch]) -> LossResult:
-        """The same of a batch in parts, whose gradients add up to that of the whole."""
-        if self.force_mode == "analytic":
-            # Once for both passes over a batch in parts.
-            settings, dtype = self.model.settings, self.gradient.dtype
-            with stage("densities"):
-                batches = [with_tables(batch, settings, dtype) for batch in batches]
-        flat, common, totals = self.model.flat, (self.rules, self.use_virial, self.contract), None
-        if len(batches) > 1:
-            parts = [self.sums(self.model, batch, flat, *common) for batch in batches]
-            totals = sum(parts[1:], parts[0])
-        for number, batch in enumerate(batches):
-            result, gradient = self.function(self.model, batch, flat, *common, totals)
-            if number == 0:
-                self.gradient.copy_(gradient)
-            else:
-                self.gradient += gradient
-        self._regularise()
-        return result
 
     def _update(self, weight: float | Tensor):
         with stage("update"):
@@ -211,12 +174,6 @@ class Step:
         self.optimizer.step()
         self.parameters.expand(self.model.flat)
         self.average.lerp_(self.model.flat, weight)
-
-    def _regularise(self):
-        if self.stage.lambda_1 > 0 or self.stage.lambda_2 > 0:
-            self.gradient += regularisation(self.model, self.model.flat, self.stage)[2]
-        for part in self.frozen:
-            self.gradient[part] = 0.0
 
     def _changing(self) -> list[Tensor]:
         """The tensors that a step changes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
+from ..data.known import Labels
 from ..data.prepared import Prepared
+from ..data.ragged import sums
 from ..model.zbl import ZblTerms
 
 
@@ -20,28 +21,22 @@ def reference_energies(prepared: Prepared, known: np.ndarray, n_types: int) -> n
     Where compositions leave a combination of elements undetermined it gets the smallest change;
     an element without data gets 0.
     """
-    rows, values = [], []
-    for frame, types, energy in zip(prepared.frames, prepared.types, known):
-        if frame.energy is not None and frame.energy_weight > 0:
-            factor = frame.weight * frame.energy_weight**0.5 / len(frame)
-            rows.append(factor * np.bincount(types, minlength=n_types))
-            values.append(factor * (frame.energy - energy))
-    if not rows:
+    labels = prepared.labels
+    counted = ~np.isnan(labels.energy) & (labels.energy_weight > 0)
+    if not counted.any():
         return np.zeros(n_types)
-    return np.linalg.lstsq(np.array(rows), np.array(values), rcond=1e-10)[0]
+    factor = (labels.weight * labels.energy_weight**0.5 / labels.n_atoms)[counted]
+    rows = factor[:, None] * labels.counts(n_types)[counted]
+    values = factor * (labels.energy - known)[counted]
+    return np.linalg.lstsq(rows, values, rcond=1e-10)[0]
 
 
-def fixed_energies(
-    prepared: Prepared, zbl: list[ZblTerms], element_energy: np.ndarray
-) -> np.ndarray:
+def fixed_energies(labels: Labels, zbl: ZblTerms, element_energy: np.ndarray) -> np.ndarray:
     """What the energy of each frame (F,) eV holds without any trainable number."""
-    pairs = zip(prepared.types, zbl, strict=True)
-    return np.array(
-        [terms.atom_energies.sum() + element_energy[types].sum() for types, terms in pairs]
-    )
+    return zbl.energy + sums(element_energy[labels.types], labels.first_atom)
 
 
-def attach_targets(prepared: Prepared, zbl: list[ZblTerms], element_energy: np.ndarray):
+def attach_targets(prepared: Prepared, zbl: ZblTerms, element_energy: np.ndarray):
     """Give every batch its targets and their weights, 0 where a label is missing.
 
     tables: ``energy`` (B,) eV, ``energy_weight`` (B,) on the squared error of the total,
@@ -49,35 +44,25 @@ def attach_targets(prepared: Prepared, zbl: list[ZblTerms], element_energy: np.n
     and ``force_norm`` (N,) |F| of the label itself, for force_delta. Energies and virials are
     judged per atom: their weights hold 1/N^2.
     """
-    energy, energy_weight, virial, virial_weight = [], [], [], []
-    forces, force_weight, force_norm = [], [], []
-    fixed_energy = fixed_energies(prepared, zbl, element_energy)
-    for frame, fixed, terms in zip(prepared.frames, fixed_energy, zbl):
-        n_atoms, weight = len(frame), frame.weight**2
-        per_atom = weight / n_atoms**2
-        energy.append(0.0 if frame.energy is None else frame.energy - fixed)
-        energy_weight.append(0.0 if frame.energy is None else per_atom * frame.energy_weight)
-        known = frame.virial is not None
-        virial.append(
-            frame.virial[VIRIAL_ROWS, VIRIAL_COLUMNS] - terms.virial if known else np.zeros(6)
-        )
-        virial_weight.append(per_atom if known else 0.0)
-        known = frame.forces is not None
-        forces.append(frame.forces - terms.forces if known else np.zeros((n_atoms, 3)))
-        force_norm.append(np.linalg.norm(frame.forces, axis=1) if known else np.zeros(n_atoms))
-        force_weight.append(np.full(n_atoms, weight if known else 0.0))
-    structures = prepared.structures
+    labels, structures = prepared.labels, prepared.structures
+    weight = labels.weight**2
+    per_atom = weight / labels.n_atoms**2
+    energy = labels.energy - fixed_energies(labels, zbl, element_energy)
+    virial, forces = labels.virial - zbl.virial, labels.forces - zbl.forces
+    of_atoms = np.repeat(weight, labels.n_atoms)
 
     def attach(kind, **arrays):
         for name, values in arrays.items():
-            tensor = torch.as_tensor(values, device=structures.device).to(structures.dtype)
+            tensor = torch.from_numpy(values).to(structures.device, structures.dtype)
             structures.attach(kind, name, tensor)
 
     attach(
-        "frames", energy=np.array(energy), energy_weight=np.array(energy_weight),
-        virial=np.array(virial), virial_weight=np.array(virial_weight),
+        "frames", energy=np.nan_to_num(energy),
+        energy_weight=np.where(np.isnan(energy), 0.0, per_atom * labels.energy_weight),
+        virial=np.nan_to_num(virial), virial_weight=np.where(np.isnan(virial[:, 0]), 0.0, per_atom),
     )  # fmt: skip
     attach(
-        "atoms", forces=np.concatenate(forces), force_norm=np.concatenate(force_norm),
-        force_weight=np.concatenate(force_weight),
+        "atoms", forces=np.nan_to_num(forces),
+        force_norm=np.nan_to_num(np.linalg.norm(labels.forces, axis=1)),
+        force_weight=np.where(np.isnan(forces[:, 0]), 0.0, of_atoms),
     )  # fmt: skip

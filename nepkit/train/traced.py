@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from ..ops.force_fx import materialised
 from ..ops.policy import Contract
 from .loss import LossResult, Rules
 from .objective import autograd
+
+LOSS_RESULT = [field.name for field in fields(LossResult)]
 
 
 class TracedAutograd:
@@ -47,10 +50,7 @@ class TracedAutograd:
                 given = Rules(rules.form, *numbers[: len(rules) - 1])
                 total = numbers[len(rules) - 1 :]
                 result, gradient = autograd(model, batch, flat, given, use_virial, contract, *total)
-                return [
-                    result.value, result.terms, result.energy, result.forces, result.virial,
-                    gradient,
-                ]  # fmt: skip
+                return [*(getattr(result, name) for name in LOSS_RESULT), gradient]
 
             run = Compiled(run_graph) if self.compiled else run_graph
             self.graphs[key] = traced(objective, batch, others), run

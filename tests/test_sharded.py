@@ -1,0 +1,220 @@
+"""Several processes train as one does: the same batches, gradients, errors and files."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from run_files import make_run
+from shares import odd_run, torchrun
+from test_resume import assert_same_run
+
+from nepkit import Interrupted, UserError, predict_dataset, train_nep
+from nepkit.config import read_nep_in
+from nepkit.data.sampler import dealt, ranges
+from nepkit.data.storing import open_store
+from nepkit.train import checkpoint
+from nepkit.train.residence import memory_budget
+from nepkit.train.stop import check_max_time
+from nepkit.train.world import first_host, place
+
+# Trains and predicts in the folders of a run, interrupts one of them by a signal to the last
+# process, and goes on with it; what each process saw goes to seen-RANK.json.
+PROGRAM = """
+import json, os, signal, sys
+from pathlib import Path
+from nepkit import Interrupted, UserError, predict_dataset_sharded, train_nep_sharded
+from nepkit.train import loop
+from nepkit.train.residence import memory_budget
+
+top, rank, last = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) - 1
+seen = {}
+for precision in ("float64", "float32"):
+    found = train_nep_sharded(top / precision, device="cpu", precision=precision)
+    seen[precision] = {name: errors.force for name, errors in found.items()}
+with memory_budget(5_000):
+    train_nep_sharded(top / "stored", device="cpu", precision="float64")
+rate, calls = loop.learning_rate, []
+
+def interrupting(*arguments):
+    calls.append(1)
+    if len(calls) == 7 and rank == last:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return rate(*arguments)
+
+loop.learning_rate = interrupting
+try:
+    train_nep_sharded(top / "broken", device="cpu", precision="float64")
+except Interrupted:
+    seen["steps"] = len(calls)
+loop.learning_rate = rate
+before = (top / "broken" / "checkpoint.pt").read_bytes()
+(top / f"before-{rank}.pt").write_bytes(before)
+train_nep_sharded(top / "broken", device="cpu", precision="float64")
+predicted = predict_dataset_sharded(
+    top / "float64" / "nep.txt", top / "float64" / "train.xyz", out=top / "out", device="cpu",
+    precision="float64",
+)
+seen["energies"] = predicted.prediction.energy.tolist()
+try:
+    train_nep_sharded(top / "float64", device="cpu", precision="float64", neuron=5)
+except UserError as error:
+    seen["mistake"] = str(error)
+(top / f"seen-{rank}.json").write_text(json.dumps(seen))
+"""
+
+
+def compare(top: Path, count: int):
+    """What one process and ``count`` of them make of the same runs."""
+    for name in ("float64", "float32", "broken", "stored"):
+        odd_run(top / name)
+    settings = read_nep_in(top / "stored" / "nep.in").model
+    open_store(top / "stored" / "train.xyz", settings).close()
+    torchrun(count, write(top / "program.py", PROGRAM), top)
+    seen = [json.loads((top / f"seen-{rank}.json").read_text()) for rank in range(count)]
+    for precision in ("float64", "float32"):
+        alone = odd_run(top / f"{precision}-alone")
+        errors = train_nep(alone, device="cpu", precision=precision)
+        limit = 1e-10 if precision == "float64" else 1e-5
+        for found in seen:
+            assert found[precision] == pytest.approx(
+                {n: e.force for n, e in errors.items()}, rel=limit
+            )
+        one, other = (checkpoint.load(folder) for folder in (alone, top / precision))
+        forces = [np.loadtxt(f / "force_train.out")[:, :3] for f in (alone, top / precision)]
+        np.testing.assert_allclose(*forces, atol=1e-5, rtol=0)
+        if precision == "float64":
+            close(one["flat"], other["flat"])
+            close(one["step"]["average"], other["step"]["average"])
+            assert one["best_step"] == other["best_step"]
+            for name in ("loss.out", "virial_test.out"):
+                np.testing.assert_allclose(
+                    *(np.loadtxt(f / name) for f in (alone, top / precision)), rtol=1e-8
+                )
+    with memory_budget(5_000):
+        alone = odd_run(top / "stored-alone")
+        open_store(alone / "train.xyz", settings).close()
+        train_nep(alone, device="cpu", precision="float64")
+    close(*(checkpoint.load(folder)["flat"] for folder in (alone, top / "stored")))
+    assert "parts an epoch are read from" in (top / "stored" / "nepkit.log").read_text()
+    assert_same_run(top / "float64", top / "broken")
+    assert "interrupted after step 8 of 30" in (top / "broken" / "nepkit.log").read_text()
+    whole = predict_dataset(
+        top / "float64" / "nep.txt",
+        top / "float64" / "train.xyz",
+        device="cpu",
+        precision="float64",
+    )
+    for found in seen:
+        assert found["steps"] == 8 and "neuron was (4,), now (5,)" in found["mistake"]
+        np.testing.assert_allclose(found["energies"], whole.prediction.energy, rtol=1e-13)
+    np.testing.assert_allclose(
+        np.loadtxt(top / "out" / "energy_train.out"),
+        np.loadtxt(top / "float64" / "energy_train.out"),
+        rtol=1e-8,
+    )
+    return seen
+
+
+def close(one: torch.Tensor, other: torch.Tensor):
+    assert ((one - other).abs() <= 1e-10 * one.abs().clamp_min(1e-3)).all()
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_two_processes_train_as_one(tmp_path):
+    compare(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_three_processes_train_as_one(tmp_path):
+    compare(tmp_path, 3)
+
+
+# What one process has to know -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_frames, n_shares", [(64, 2), (63, 4), (3, 8), (1, 3), (7, 1)])
+def test_batches_are_dealt_evenly(n_frames, n_shares):
+    work = np.exp(np.random.default_rng(n_frames).normal(size=200, scale=0.5))
+    frames = np.random.default_rng(1).permutation(200)[:n_frames]
+    shares = dealt(frames, work, n_shares)
+    assert len(shares) == n_shares and sorted(shares[shares >= 0]) == sorted(frames)
+    counts = (shares >= 0).sum(1)
+    assert np.ptp(counts) <= 1
+    total = np.where(shares >= 0, work[shares], 0.0).sum(1)
+    assert np.ptp(total) <= work[frames].max()
+    if n_frames >= 16 * n_shares and n_frames % n_shares == 0:
+        assert total.max() < 1.03 * total.mean()
+
+
+def test_ranges_hold_every_frame_once_and_about_equal_work():
+    work = np.random.default_rng(0).uniform(1, 3, 100)
+    edges = ranges(work, 7)
+    assert edges[0] == 0 and edges[-1] == 100 and (np.diff(edges) > 0).all()
+    total = np.add.reduceat(work, edges[:-1])
+    assert np.ptp(total) < 6
+    assert ranges(np.ones(2), 3).tolist()[0] == 0 and ranges(np.ones(2), 3)[-1] == 2
+
+
+@pytest.mark.parametrize(
+    "nodes, host",
+    [
+        ("nid[0012-0015,0020],gpu1", "nid0012"),
+        ("a1", "a1"),
+        ("a[1,3]-b,c", "a1-b"),
+        ("n1,n2", "n1"),
+    ],
+)
+def test_the_first_host_of_a_list(nodes, host):
+    assert first_host(nodes) == host
+
+
+def test_places_that_launchers_give(monkeypatch):
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    for name in [*names, *(key for key in os.environ if key.startswith("SLURM_"))]:
+        monkeypatch.delenv(name, raising=False)
+    assert place() is None
+    slurm = {"PROCID": 5, "NTASKS": 8, "LOCALID": 1, "JOB_ID": 7, "JOB_NODELIST": "n[3-4]"}
+    for name, value in slurm.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    assert place() is None  # the batch script itself
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    found = place()
+    assert found[:4] == (5, 8, 1, "n3") and 20000 <= found.port < 50000
+    for name, value in zip(names, ("2", "4", "0", "there", "1234")):
+        monkeypatch.setenv(name, value)
+    assert place() == (2, 4, 0, "there", 1234)
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [("90", 90), (90.5, 90.5), ("23:50:00", 85800), ("1-12:00:00", 129600), ("0:00:10", 10)],
+)
+def test_times(text, seconds):
+    assert check_max_time(text) - time.monotonic() == pytest.approx(seconds, abs=0.1)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-5", "1:2", "10:99:00", "inf", "nan"])
+def test_times_that_are_none(text):
+    with pytest.raises(UserError, match="max_time"):
+        check_max_time(text)
+
+
+def test_a_run_ends_in_time_and_goes_on(tmp_path):
+    straight, broken = (
+        make_run(tmp_path / name, generation=400, output_interval=100) for name in ("one", "other")
+    )
+    train_nep(straight, device="cpu")
+    start = time.monotonic()
+    with pytest.raises(Interrupted):
+        train_nep(broken, device="cpu", generation=400, max_time=0.5)
+    assert time.monotonic() - start < 5 and 0 < checkpoint.load(broken)["done"] < 400
+    train_nep(broken, device="cpu", max_time="1:00:00")
+    assert_same_run(straight, broken)
