@@ -1,5 +1,6 @@
 """Frames held out: which ones, what they choose, early stop, and the best model over a resumption."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,14 @@ from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import NepConfig, Stage, read_nep_in
 from nepkit.data.composition import element_counts
 from nepkit.data.split import held_out
+from nepkit.data.storing import open_store
 from nepkit.data.xyz import read_xyz
 from nepkit.plot import plot_run
 from nepkit.report import write_report
 from nepkit.results import read_results
 from nepkit.train.best import Best, judged, stalled
 from nepkit.train.outputs import Errors
+from nepkit.train.residence import memory_budget
 from nepkit.train.signals import Interrupted
 
 
@@ -215,3 +218,23 @@ def test_keywords(folder):
     for value in (1, -0.1):
         with pytest.raises(UserError, match="valid_ratio"):
             read_nep_in(folder / "nep.in", {"valid_ratio": value})
+
+
+def test_frames_of_a_store_are_held_out_as_those_in_memory(tmp_path):
+    frames, folders = random_frames(12), {}
+    for name in ("memory", "store", "windows"):
+        folder = folders[name] = make_run(tmp_path / name, frames, valid_ratio=0.3, batch=2)
+        if name != "memory":
+            settings = read_nep_in(folder / "nep.in").model
+            open_store(folder / "train.xyz", settings).close()
+        with memory_budget(5_000) if name == "windows" else nullcontext():
+            found = train_nep(folder, device="cpu", generation=12, output_interval=4)
+        assert set(found) == {"train", "valid"}
+    assert "are read from" in (folders["windows"] / "nepkit.log").read_text()
+    held = [(folder / "valid_frames.txt").read_text() for folder in folders.values()]
+    assert len(set(held)) == 1 and len(held[0].split()) == 4
+    for name in ("nep.txt", "nep_best.txt", "loss.out", "energy_valid.out", "largest_errors.csv"):
+        assert (folders["store"] / name).read_bytes() == (folders["memory"] / name).read_bytes()
+    # Windows see the frames in another order, and the same ones.
+    labels = [np.loadtxt(folders[k] / "energy_valid.out")[:, 1] for k in ("memory", "windows")]
+    np.testing.assert_array_equal(*labels)
