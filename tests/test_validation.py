@@ -155,6 +155,7 @@ def test_the_best_is_compared_by_one_formula():
 
     best, energy, force = Best(), Errors(0.1, 0.2, None), Errors(0.2, 0.1, None)
     average = torch.zeros(2)
+    assert not best.offer(0, Errors(float("nan"), 0.1, None), average, Stage())
     old, new = Stage(lambda_e=10.0), Stage(lambda_e=0.1)
     assert best.offer(1, energy, average, old)
     assert not best.offer(2, force, average, old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 from torch import Tensor
@@ -32,7 +33,8 @@ class Best:
 
         The best one so far is judged by the same loss, whatever it was taken for.
         """
-        if self.errors is not None and not formula(errors, stage) < formula(self.errors, stage):
+        before = math.inf if self.errors is None else formula(self.errors, stage)
+        if not formula(errors, stage) < before:
             return False
         self.step, self.errors, self.average = step, errors, average.clone()
         return True

@@ -50,8 +50,8 @@ def train_nep(
 
     ``run_dir`` holds nep.in and train.xyz, and may hold test.xyz and zbl.in. Results go to ``out``
     (default: ``run_dir``): nep.txt, nep_best.txt, nep.restart, loss.out, the *_train.out and
-    *_test.out of GPUMD, history.csv, nepkit_resolved.in, nepkit.log, checkpoint.pt. A run that was
-    interrupted goes on where it stopped; ``restart`` moves it to previous-N and starts anew. Other
+    *_test.out of GPUMD (and *_valid.out), errors.csv and largest_errors.csv, history.csv,
+    nepkit_resolved.in, nepkit.log, checkpoint.pt. A run that was interrupted goes on where it stopped; ``restart`` moves it to previous-N and starts anew. Other
     keywords are those of nep.in and replace its lines:
     ``train_nep("PbTe", generation=5000, cutoff=(8, 4))``.
 
@@ -62,8 +62,8 @@ def train_nep(
     ``tensorboard``: the reports are also written to the folder tensorboard, for TensorBoard.
     ``max_time``: ends as a signal does before so many seconds, or hours as in 23:50:00, are over.
 
-    Returns the errors of the saved model by data set, ``{"train": ..., "test": ...}``, in eV/atom,
-    eV/Å and eV/atom.
+    Returns the errors of nep.txt by data set, ``{"train": ..., "test": ...}`` and ``"valid"`` with
+    valid_ratio, in eV/atom, eV/Å and eV/atom.
 
     Raises:
         UserError: something in the input has to be mended; the message says what and where.
