@@ -51,9 +51,9 @@ def train_nep(
     ``run_dir`` holds nep.in and train.xyz, and may hold test.xyz and zbl.in. Results go to ``out``
     (default: ``run_dir``): nep.txt, nep_best.txt, nep.restart, loss.out, the *_train.out and
     *_test.out of GPUMD (and *_valid.out), errors.csv and largest_errors.csv, history.csv,
-    nepkit_resolved.in, nepkit.log, checkpoint.pt. A run that was interrupted goes on where it stopped; ``restart`` moves it to previous-N and starts anew. Other
-    keywords are those of nep.in and replace its lines:
-    ``train_nep("PbTe", generation=5000, cutoff=(8, 4))``.
+    nepkit_resolved.in, nepkit.log, checkpoint.pt. A run that was interrupted goes on where it
+    stopped; ``restart`` moves it to previous-N and starts anew. Other keywords are those of nep.in
+    and replace its lines: ``train_nep("PbTe", generation=5000, cutoff=(8, 4))``.
 
     ``device``: auto, cpu, cuda (ROCm too), cuda:1. ``precision``: float32 or float64.
     ``force_mode``: analytic, or autograd, slower, to check it. ``seed``: of the initial parameters
