@@ -139,7 +139,7 @@ def _keywords(options: argparse.Namespace) -> dict[str, str]:
 
 def _predict(options: argparse.Namespace):
     from .predict import predict_dataset, predict_dataset_sharded
-    from .train.outputs import error_table
+    from .train.prediction import print_errors
     from .train.signals import RaiseKeyboardInterrupt
     from .train.world import place
 
@@ -150,7 +150,7 @@ def _predict(options: argparse.Namespace):
             precision=options.precision, descriptors=options.descriptors,
         )  # fmt: skip
     if here is None or here.rank == 0:
-        print(error_table({os.path.basename(options.data): predicted.errors}))
+        print_errors(predicted)
 
 
 def _check(options: argparse.Namespace):

@@ -8,6 +8,7 @@ import pytest
 from run_files import make_run, random_frame, random_frames
 
 from nepkit import train_nep
+from nepkit.cli import main
 from nepkit.data.xyz import read_xyz
 
 SYMBOLS = {14: "Si", 32: "Ge"}
@@ -117,6 +118,30 @@ def test_printed_at_the_end(folder):
     assert "RMSE on test" in end and "by size" in end and "by source" not in end
     assert "by element" in end and "meV/atom" in end and "meV/Å" in end
     assert "largest errors on test" in end and "atom" in end.split("largest errors")[1]
+
+
+def test_a_prediction_tells_the_same(folder, tmp_path, capsys):
+    """Of the saved model, whose file is read once, a chunk at a time."""
+    command = [
+        "predict",
+        str(folder / "nep.txt"),
+        str(folder / "train.xyz"),
+        "--out",
+        str(tmp_path),
+    ]
+    assert main([*command, "--device", "cpu", "--precision", "float64"]) == 0
+    printed = capsys.readouterr().out
+    assert "RMSE on train" in printed and "by source" in printed and "largest errors" in printed
+    for name in ("errors", "largest_errors"):
+        ours = rows(tmp_path / f"{name}_train.csv")
+        wanted = [row for row in rows(folder / f"{name}.csv") if row["set"] == "train"]
+        assert len(ours) == len(wanted) > 0
+        for one, other in zip(ours, wanted):
+            for key in one:
+                if key in ("rmse", "mae", "predicted", "error"):
+                    assert float(one[key]) == pytest.approx(float(other[key]), abs=1e-6)
+                else:
+                    assert one[key] == other[key]
 
 
 def test_many_groups_are_cut_short(tmp_path, capsys):

@@ -9,8 +9,6 @@ from pathlib import Path
 from ..files import write_atomically
 from .compared import KINDS, Comparison, Groups, Largest
 
-# Files of every run.
-ERRORS, LARGEST = "errors.csv", "largest_errors.csv"
 # Groups of a division that are printed at most, and frames of a kind; written in the CSV.
 MOST_PRINTED, FRAMES_PRINTED, FRAMES_WRITTEN = 5, 3, 50
 
@@ -20,12 +18,18 @@ def divisions(data: Comparison) -> dict[str, Groups]:
     return {"element": data.by_element(), "source": data.by_source(), "size": data.by_size()}
 
 
-def write_breakdown(folder: Path, sets: list[Comparison]):
+def breakdown_names(stem: str = "") -> list[str]:
+    """The files that ``write_breakdown`` makes: of a run, or of predictions on a file."""
+    return [f"{name}{'_' * bool(stem)}{stem}.csv" for name in ("errors", "largest_errors")]
+
+
+def write_breakdown(folder: Path, sets: list[Comparison], stem: str = ""):
     """Write errors.csv, errors of the sets and their groups, and largest_errors.csv.
 
     Units eV/atom, eV/Å, eV/atom; frames count from 0 in their file, lines from 1, atoms from 0 in
     their frame.
     """
+    errors, largest = breakdown_names(stem)
     rows: list[tuple] = [("set", "division", "group", "kind", "unit", "rmse", "mae", "labels")]
     for data in sets:
         whole = {kind: scores for kind, c in data.compared.items() if (scores := c.scores())}
@@ -35,7 +39,7 @@ def write_breakdown(folder: Path, sets: list[Comparison]):
                     scores = found[kind.name]
                     numbers = f"{scores.rmse:.10g}", f"{scores.mae:.10g}", scores.n
                     rows.append((data.name, division, name, kind.name, kind.unit, *numbers))
-    _write(folder / ERRORS, rows)
+    _write(folder / errors, rows)
     rows = [
         (
             "set", "kind", "unit", "frame", "line", "source", "atoms", "atom", "element",
@@ -53,7 +57,7 @@ def write_breakdown(folder: Path, sets: list[Comparison]):
             for kind in KINDS
             for found in data.largest(kind, FRAMES_WRITTEN)
         ]  # fmt: skip
-    _write(folder / LARGEST, rows)
+    _write(folder / largest, rows)
 
 
 def _write(path: Path, rows: list[tuple]):

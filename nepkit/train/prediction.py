@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from ..config import ModelSettings, NepConfig
 from ..data.frame import Frame
+from ..data.known import Sample
 from ..data.prepared import prepare, type_lookup
 from ..data.xyz import iter_xyz
 from ..errors import UserError, at
@@ -20,9 +21,13 @@ from ..model.evaluate import ATOMS_AT_ONCE, Prediction, predict
 from ..model.nep import Nep
 from ..model.nep_txt import read_nep_txt
 from ..units import ELEMENTS
+from .breakdown import breakdown_names, breakdown_table, write_breakdown
+from .compared import Comparison
 from .folder import OutputFolder
 from .header import check_header
-from .outputs import Errors, Targets, error_table, errors, joined, output_names, write_outputs
+from .outputs import (
+    Errors, Targets, compare, error_table, errors, joined, output_names, write_outputs,
+)  # fmt: skip
 from .start import Setup
 from .world import ALONE, World
 
@@ -34,7 +39,14 @@ class Predicted:
     prediction: Prediction
     targets: Targets
     errors: Errors
+    frames: list[Sample]
     open_frames: int  # frames that are not periodic in all directions
+    file: str  # its name
+
+    @property
+    def comparison(self) -> Comparison:
+        """Predictions held against labels."""
+        return Comparison(_stem(self.file), compare(self.prediction, self.targets), self.frames)
 
 
 def predict_file(
@@ -45,12 +57,13 @@ def predict_file(
     ``descriptors``: 0 none, 1 the mean of each frame, 2 of each atom. The processes of ``world``
     take turns; each gets all predictions.
     """
-    parts, open_frames, flat = [], 0, model.flat
+    parts, members, open_frames, flat = [], [], 0, model.flat
     bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=world.hidden, leave=False)
     with bar:
         for number, frames in enumerate(chunks(iter_xyz(path))):
             _check_elements(frames, model.settings)
             open_frames += sum(not frame.pbc.all() for frame in frames)
+            members += [Sample(f.index, f.line, f.source, f.numbers) for f in frames]
             bar.update(len(frames))
             if number % world.size != world.rank:
                 continue
@@ -64,7 +77,15 @@ def predict_file(
     found = sorted(chain.from_iterable(world.gather(parts)), key=lambda part: part[0])
     _, predictions, targets = zip(*found)
     prediction, target = joined(predictions), joined(targets)
-    return Predicted(prediction, target, errors(prediction, target), open_frames)
+    return Predicted(
+        prediction, target, errors(prediction, target), members, open_frames, path.name
+    )
+
+
+def _stem(name: str) -> str:
+    """The name of a file of frames without its endings."""
+    stem = name.removesuffix(".gz").removesuffix(".xz")
+    return stem.removesuffix(".xyz").removesuffix(".extxyz")
 
 
 def chunks(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
@@ -107,8 +128,15 @@ def predict_run(
     world.from_first(lambda: folder.check(["parity.png"]))
     predicted = write_prediction(model, data, folder, config.output_descriptor, world)
     if world.first:
-        print(error_table({"train": predicted.errors}))
+        print_errors(predicted)
     return {"train": predicted.errors}
+
+
+def print_errors(predicted: Predicted):
+    """Errors of all frames, and before them those of groups and the largest ones."""
+    if text := breakdown_table(predicted.comparison):
+        print(text)
+    print(error_table({predicted.file: predicted.errors}))
 
 
 def write_prediction(
@@ -118,9 +146,8 @@ def write_prediction(
 
     The folder is theirs before the evaluation, so that somebody else's file stops it early.
     """
-    stem = data.name.removesuffix(".gz").removesuffix(".xz")
-    stem = stem.removesuffix(".xyz").removesuffix(".extxyz")
-    names = output_names(stem) + ["descriptor.out"] * (descriptors > 0)
+    stem = _stem(data.name)
+    names = output_names(stem) + breakdown_names(stem) + ["descriptor.out"] * (descriptors > 0)
     world.from_first(lambda: folder.claim(names))
     predicted = predict_file(model, data, world, descriptors=descriptors)
     if not world.first:
@@ -131,4 +158,5 @@ def write_prediction(
             "directions; GPUMD takes every frame as periodic"
         )
     write_outputs(folder.path, stem, predicted.prediction, predicted.targets)
+    write_breakdown(folder.path, [predicted.comparison], stem)
     return predicted

@@ -56,7 +56,7 @@ def results_of(sets: list[str]) -> list[str]:
     outputs = [name for data in sets for name in output_names(data)]
     names = ["nep.txt", "nep_best.txt", "nep.restart", checkpoint.NAME]
     names += [VALID_FRAMES] * ("valid" in sets)
-    return [*names, breakdown.ERRORS, breakdown.LARGEST, *outputs]
+    return [*names, *breakdown.breakdown_names(), *outputs]
 
 
 def results(
