@@ -60,6 +60,7 @@ class NepConfig:
     fine_tune: tuple[str | bool, ...] = ()  # nep.txt, nep.restart, whether the descriptor trains
     freeze: str | None = None  # the part of a fine-tuned potential that stays as it is
     new_elements: tuple[str, ...] = ()  # that the potential to fine-tune does not have
+    shared_base: bool | None = None  # whether elements borrow from each other; None: by the data
     output_descriptor: int = 0
     save_potential: tuple[int, int, int] = (100000, 1, 0)  # interval, name form, with restart file
     output_interval: int = 100
@@ -96,6 +97,8 @@ def read_nep_in(
     for name in ("freeze", "new_elements"):
         if name in settings and "fine_tune" not in settings:
             raise blocks[0][name].error("is for fine_tune alone, which is not there")
+    if settings.get("shared_base") and "fine_tune" in settings:
+        raise blocks[0]["shared_base"].error("is for new models; fine_tune has a start of its own")
     if "save_potential" in settings:  # the third value is missing in older files
         settings["save_potential"] = (*settings["save_potential"], 0)[:3]
     config = NepConfig(model, _stages(blocks, len(model.elements)), **settings)

@@ -137,6 +137,7 @@ KEYWORDS = {
     "import_q_scaler": Keyword("run", "flag", (FLAG,)),
     "fine_tune": Keyword("run", "nep.txt [nep.restart] [descriptor]", (Text(), Text(), FLAG)),
     "freeze": Keyword("run", "part", (_PART,)),
+    "shared_base": Keyword("run", "flag", (Number(bool, 0, 1, auto=True),)),
     "new_elements": Keyword("run", "El1 ...", (ELEMENT,)),
     "output_descriptor": Keyword("run", "level", (whole(0, 2),)),
     "save_potential": Keyword("run", "interval format [restart]", (whole(0), whole(0, 1))),

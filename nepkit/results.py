@@ -16,8 +16,8 @@ from .train.best import judged as judged_set
 from .train.compared import KINDS, Compared, Comparison
 from .train.folder import read_manifest
 from .train.outputs import MISSING, Errors
-from .train.report import formula
 from .train.reading import VALID_FRAMES
+from .train.report import formula
 from .train.start import data_file
 
 # Columns of history.csv without a validation set.

@@ -112,6 +112,7 @@ RUN_LINES = {
     "output_interval 10": {"output_interval": 10},
     "seed 7": {"seed": 7},
     "valid_ratio 0.1": {"valid_ratio": 0.1},
+    "shared_base 1": {"shared_base": True},
     "early_stop 2000": {"early_stop": 2000},
 }
 STAGE_LINES = {
@@ -372,6 +373,7 @@ MISTAKES = [
     ("save_potential 1 2 0", ["at most 1"]),
     ("output_interval 0", ["at least 1"]),
     ("seed -1", ["at least 0"]),
+    ("shared_base 2", ["at most 1"]),
     ("freeze nothing", ["descriptor or networks"]),
     ("freeze networks", ["for fine_tune alone"]),
     ("new_elements Xx", ["element symbol"]),

@@ -23,6 +23,7 @@ from nepkit.train import graph, loop, residence
 from nepkit.train.gradient import finished
 from nepkit.train.loss import rules_of
 from nepkit.train.objective import analytic
+from nepkit.train.parametrisation import Plain, Shared
 from nepkit.train.signals import Interrupted
 from nepkit.train.step import Step
 
@@ -44,7 +45,8 @@ def on_gpu(model: Nep) -> Nep:
 def weights_after(steps, prepared, model, stage, *, parts=1):
     """Parameters, average and losses after ``steps`` steps on all frames."""
     model = on_gpu(model)
-    step = Step(model, prepared.structures, stage, use_virial=True)
+    kind = Shared if len(model.settings.elements) > 3 else Plain
+    step = Step(model, prepared.structures, stage, use_virial=True, parametrisation=kind)
     step.graphs.parts = parts
     members = np.arange(len(prepared))
     losses = [float(step(members, 1e-3, k)) for k in range(steps)]

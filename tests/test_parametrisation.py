@@ -1,6 +1,7 @@
 """What the optimizer moves: linear maps to the parameters, with their adjoints, and their decay."""
 
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from structures import (
 from test_resume import assert_same_run, stop_before
 
 from nepkit import train_nep
+from nepkit.config import NepConfig
 from nepkit.errors import UserError
 from nepkit.model.nep import Nep
 from nepkit.model.nep_txt import read_nep_txt
 from nepkit.train.initial import new_model
-from nepkit.train.parametrisation import Anchored, Plain, Shared, forced_sharing
+from nepkit.train.parametrisation import Anchored, Plain, Shared, parametrisation_of
 from nepkit.train.signals import Interrupted
 
 KINDS = {"plain": Plain, "anchored": Anchored, "shared": Shared}
@@ -110,21 +112,21 @@ def test_without_decay_and_data_networks_of_all_elements_are_one():
 
 def test_a_shared_run_goes_on_bit_by_bit(tmp_path, monkeypatch):
     straight, broken = (make_run(tmp_path / name) for name in ("straight", "broken"))
-    with forced_sharing(True):
-        expected = train_nep(straight, device="cpu")
-        with monkeypatch.context() as patch:
-            stop_before(patch, 5, lambda: signal.raise_signal(signal.SIGTERM))
-            with pytest.raises(Interrupted):
-                train_nep(broken, device="cpu")
-        assert train_nep(broken, device="cpu") == expected
+    settings = {"device": "cpu", "shared_base": 1}
+    expected = train_nep(straight, **settings)
+    with monkeypatch.context() as patch:
+        stop_before(patch, 5, lambda: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            train_nep(broken, **settings)
+    assert train_nep(broken, **settings) == expected
     assert_same_run(straight, broken)
 
 
 def test_a_checkpoint_of_another_parametrisation_is_refused(tmp_path):
     folder = make_run(tmp_path / "run")
     train_nep(folder, device="cpu")
-    with forced_sharing(True), pytest.raises(UserError, match="shared"):
-        train_nep(folder, device="cpu", generation=9)
+    with pytest.raises(UserError, match="parametrisation was plain, now shared base"):
+        train_nep(folder, device="cpu", generation=9, shared_base=1)
 
 
 def test_decay_draws_elements_together(tmp_path):
@@ -132,8 +134,7 @@ def test_decay_draws_elements_together(tmp_path):
     apart = []
     for decay in (0.0, 300.0):
         folder = make_run(tmp_path / f"decay {decay}", generation=40)
-        with forced_sharing(True):
-            train_nep(folder, device="cpu", weight_decay=decay, ema=0.0)
+        train_nep(folder, device="cpu", weight_decay=decay, ema=0.0, shared_base=1)
         weights = read_nep_txt(folder / "nep.txt").hidden_weight[0]
         apart.append(np.abs(weights[0] - weights[1]).mean())
     assert 0.0 < apart[1] < 0.5 * apart[0]
@@ -161,3 +162,18 @@ def test_odd_pair_types_train(tmp_path, kind, mode):
     folder = make_run(tmp_path / "run", frames, type="4 Si Ge C O", batch=3)
     found = train_nep(folder, device="cpu", force_mode=mode)
     assert np.isfinite(found["train"].energy)
+
+
+@pytest.mark.parametrize("n_elements", [1, 3, 4, 89])
+def test_who_shares_a_base(n_elements):
+    config = NepConfig(model_settings(EIGHTY_NINE[:n_elements]))
+    assert parametrisation_of(config) is (Shared if n_elements >= 4 else Plain)
+    for said, kind in ((True, Shared), (False, Plain)):
+        assert parametrisation_of(replace(config, shared_base=said)) is kind
+    assert parametrisation_of(replace(config, fine_tune=("nep.txt",))) is Anchored
+
+
+def test_fine_tuning_has_no_base(tmp_path):
+    folder = make_run(tmp_path / "run", fine_tune="big.txt", shared_base=1)
+    with pytest.raises(UserError, match="shared_base.*fine_tune has a start of its own"):
+        train_nep(folder, device="cpu")

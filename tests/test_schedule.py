@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from nepkit.config import ModelSettings, NepConfig, Stage
-from nepkit.train.parametrisation import forced_sharing
 from nepkit.train.schedule import (
     DEFAULT_STEPS,
     default_batch,
@@ -70,8 +69,9 @@ def test_weight_decay_follows_the_model(n_elements, decay):
     tuned = replace(config, fine_tune=("nep.txt",))
     assert resolve(tuned, 10, 100, 10)[0].stages[0].weight_decay == 0.0
     for on in (True, False):
-        with forced_sharing(on):
-            found = resolve(config, 10, 100, 10)[0].stages[0].weight_decay
+        chosen = resolve(replace(config, shared_base=on), 10, 100, 10)[0]
+        assert chosen.shared_base == on
+        found = chosen.stages[0].weight_decay
         assert found == ((3.0 if n_elements >= 16 else 0.3) if on else 0.0)
 
 
@@ -79,7 +79,7 @@ def test_numbers_that_were_given_stay():
     config = NepConfig(
         MODEL, (Stage(generation=0, batch=500, weight_decay=0.0),), output_interval=7
     )
-    assert resolve(config, 10, 100, 10) == (config, [])
+    assert resolve(config, 10, 100, 10) == (replace(config, shared_base=False), [])
     passes = replace(config, stages=(Stage(epoch=3, batch=4),))
     assert resolve(passes, 10, 100, 10)[0].stages[0].generation == 9
 

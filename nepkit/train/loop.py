@@ -25,6 +25,7 @@ from .judging import DataSet, errors_of, judge
 from .log import NoTable, RunLog, Table
 from .loss import label_counts, regularisation
 from .outputs import kept_at, save_potential
+from .parametrisation import parametrisation_of
 from .profiling import NAME, Recording
 from .report import UNKNOWN, ReportTable, formula, history_head, numbers_of, progress
 from .schedule import learning_rate
@@ -72,7 +73,7 @@ class Run:
         self.step = Step(
             self.model, prepared.structures, self.config.stages[0],
             use_virial=use_virial, force_mode=self.force_mode, tell=self.log,
-            fine_tuned=bool(self.config.fine_tune), frozen=frozen_part(self.config),
+            parametrisation=parametrisation_of(self.config), frozen=frozen_part(self.config),
             world=self.world, labels=label_counts(prepared.labels),
         )  # fmt: skip
         kind = Table if self.world.first else NoTable

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
+from ..config import NepConfig
 from ..model.nep import Nep
-from ..ops.policy import during
 from ..ops.segment import Segments
 
 # Elements from which a model shares a base. Test errors with it and without: 4 elements (NbMoTaW,
@@ -26,12 +25,6 @@ SHARED_FROM = 4
 DECAY_OF_ELEMENTS = 1.0 / 3.0
 # Weight decay of the deviations where nobody says one, and of models of many elements.
 SHARED_DECAY, DECAY_OF_MANY, MANY = 0.3, 3.0, 16
-_forced: ContextVar[bool | None] = ContextVar("nepkit_shared_base", default=None)
-
-
-def forced_sharing(on: bool):
-    """Train with or without a shared base in this block, for tests and comparisons."""
-    return during(_forced, on)
 
 
 class Plain:
@@ -150,12 +143,14 @@ class Shared(Plain):
                     values += of_end[name].index_select(0, pairs.owner)
 
 
-def parametrisation_of(n_elements: int, fine_tuned: bool = False) -> type[Plain]:
-    """How a model of so many elements trains."""
-    if fine_tuned:
+def parametrisation_of(config: NepConfig) -> type[Plain]:
+    """How the model of a run trains: the one place that decides it."""
+    if config.fine_tune:
         return Anchored
-    forced = _forced.get()
-    return Shared if (n_elements >= SHARED_FROM if forced is None else forced) else Plain
+    shared = config.shared_base
+    if shared is None:
+        shared = len(config.model.elements) >= SHARED_FROM
+    return Shared if shared else Plain
 
 
 def _pairs_of(element: Tensor, n_types: int) -> Segments:

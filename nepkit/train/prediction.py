@@ -26,7 +26,14 @@ from .compared import Comparison
 from .folder import OutputFolder
 from .header import check_header
 from .outputs import (
-    Errors, Targets, compare, error_table, errors, joined, output_names, write_outputs,
+    Errors,
+    Targets,
+    compare,
+    error_table,
+    errors,
+    joined,
+    output_names,
+    write_outputs,
 )  # fmt: skip
 from .start import Setup
 from .world import ALONE, World

@@ -164,8 +164,7 @@ def _look_back(
             )
     read = files if foundation is None else files | {"fine_tune": foundation}
     identity = checkpoint.identity(config, setup.dtype, read)
-    kind = parametrisation_of(len(config.model.elements), bool(config.fine_tune))
-    identity["parametrisation"] = kind.name
+    identity["parametrisation"] = parametrisation_of(config).name
     if "valid" in sources:
         identity["frames held out"] = _listing(sources["valid"].labels.index.tolist())
     if frozen := frozen_part(config):

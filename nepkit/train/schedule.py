@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..config import NepConfig, Stage
 from ..data.sampler import batches_per_epoch
-from .parametrisation import parametrisation_of
+from .parametrisation import Shared, parametrisation_of
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
@@ -18,11 +18,12 @@ DEFAULT_INTERVAL = 100
 def resolve(
     config: NepConfig, n_frames: int, n_atoms: int, n_all: int
 ) -> tuple[NepConfig, list[str]]:
-    """Fill in batch and generation where they are left to us, and say so.
+    """Fill in batch, generation and more where they are left to us, and say so.
 
     ``n_frames``, ``n_atoms``: of the training set; ``n_all``: frames of all sets.
     """
-    stages, lines = [], []
+    stages, lines, kind = [], [], parametrisation_of(config)
+    config = replace(config, shared_base=kind is Shared)
     for number, stage in enumerate(config.stages, start=1):
         where = f"stage {number}: " if len(config.stages) > 1 else ""
         if stage.batch_atoms is not None:
@@ -33,9 +34,8 @@ def resolve(
             stage = replace(stage, batch=default_batch(n_frames, n_atoms))
             lines.append(f"{where}batch {stage.batch}, chosen from the data")
         if stage.weight_decay is None:
-            count = len(config.model.elements)
-            kind = parametrisation_of(count, bool(config.fine_tune))
-            stage = replace(stage, weight_decay=kind.default_decay(count))
+            decay = kind.default_decay(len(config.model.elements))
+            stage = replace(stage, weight_decay=decay)
         per_epoch = batches_per_epoch(n_frames, stage.batch)
         if stage.epoch is not None:
             stage = replace(stage, generation=stage.epoch * per_epoch, epoch=None)

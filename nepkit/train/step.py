@@ -19,7 +19,7 @@ from ..ops.stages import stage
 from .gradient import BatchGradient, finished
 from .graph import StepGraphs, feed_of
 from .loss import LossResult
-from .parametrisation import parametrisation_of
+from .parametrisation import Plain
 from .world import ALONE, World
 
 # Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
@@ -32,10 +32,10 @@ class Step:
 
     ``use_virial``: whether the data have virial labels at all. ``force_mode``: analytic, or
     autograd, where torch differentiates the energy and then the loss, traced into one graph off the
-    reference path. ``tell`` takes a line for the log. ``fine_tuned``: weight decay draws weights to
-    where they start, not to 0; ``frozen``: a part of the model that does not change. ``world``:
-    the processes that take every step together, each with its share of the batch; several have to
-    know of the ``labels`` of all frames (label_counts).
+    reference path. ``tell`` takes a line for the log. ``parametrisation``: what the optimizer
+    moves and where weight decay draws it; ``frozen``: a part of the model that does not change.
+    ``world``: the processes that take every step together, each with its share of the batch;
+    several have to know of the ``labels`` of all frames (label_counts).
 
     On a GPU the whole step is one graph; autograd's function from batch to gradient is compiled.
     """
@@ -49,13 +49,13 @@ class Step:
         use_virial: bool,
         force_mode: str = "analytic",
         tell: Callable[[str], None] = lambda line: None,
-        fine_tuned: bool = False,
+        parametrisation: type[Plain] = Plain,
         frozen: str = "",
         world: World = ALONE,
         labels: np.ndarray | None = None,
     ):
         self.model, self.tell = model, tell
-        self.parameters = parametrisation_of(len(model.settings.elements), fine_tuned)(model)
+        self.parameters = parametrisation(model)
         self.batch = BatchGradient(
             model, structures, use_virial=use_virial, force_mode=force_mode, tell=tell,
             frozen=frozen, world=world, labels=labels,
