@@ -16,6 +16,7 @@ from ..data.store import Store, store_name
 from ..data.storing import open_store
 from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
+from ..files import Unwritable
 
 # Bytes of text from which a file gets a store: reading and preparing take some 0.2 s a MB.
 STORED = 30_000_000
@@ -73,8 +74,11 @@ def sizes_of(sources: dict[str, Source]) -> tuple[int, int, int]:
 
 def _read(path: Path, settings: ModelSettings, folder: Path | None, log) -> Source:
     if folder is not None and _has_store(path, settings, folder):
-        store = open_store(path, settings, spare=folder, progress=True, tell=log)
-        return Source(store.labels, store=store)
+        try:
+            store = open_store(path, settings, spare=folder, progress=True, tell=log)
+            return Source(store.labels, store=store)
+        except Unwritable as error:
+            log(f"warning: {error}; the neighbours are found again in every run")
     frames = read_xyz(path, progress=True)
     check_elements(frames, settings.elements)
     lookup = type_lookup(settings.elements)
