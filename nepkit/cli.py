@@ -37,7 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         if os.environ.get("NEPKIT_DEBUG"):
             traceback.print_exc()
-        _say(str(error))
+        if not error.told:
+            _say(str(error))
         return 2
     except KeyboardInterrupt as error:
         _say(str(error) or "interrupted; give the same command again")
@@ -95,7 +96,7 @@ def _train(options: argparse.Namespace):
             raise UserError("fine_tune: given twice, as --finetune and as a keyword")
         # nep.in names it from the run directory, the command line from where one is.
         keywords["fine_tune"] = [os.path.relpath(options.finetune, options.run_dir)]
-    with RaiseKeyboardInterrupt():
+    with RaiseKeyboardInterrupt() as signals:
         try:
             (train_nep if here is None else train_nep_sharded)(
                 options.run_dir, out=options.out, device=options.device,
@@ -104,6 +105,8 @@ def _train(options: argparse.Namespace):
                 tensorboard=options.tensorboard, max_time=options.max_time, **keywords,
             )  # fmt: skip
         except Interrupted:
+            if here is not None:
+                signals.ignore()
             message = f"interrupted; to go on from here: {_going_on(options.words)}"
             raise KeyboardInterrupt(message) from None
         first = here is None or here.rank == 0

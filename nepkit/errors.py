@@ -11,6 +11,8 @@ class UserError(Exception):
     Programs end with exit code 2 and print the message without a traceback.
     """
 
+    told = False  # whether another process of the same run tells the user
+
 
 def at(path: str | os.PathLike, line: int | None = None, frame: int | None = None) -> str:
     """The place of a fault as ``file, frame 3, line 17``: frames count from 0, lines from 1."""

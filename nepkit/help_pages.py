@@ -12,15 +12,12 @@ examples:
   nepkit train -h                       more of a command
 """,
     "train": """\
-The same command goes on with a run that was interrupted, by Ctrl-C, SIGTERM,
-SIGUSR1 or --max-time. Started by torchrun or by srun with several tasks, it
-trains with all processes together, one a GPU; batch counts for all of them.
+The same command goes on with a run that was interrupted. On several GPUs:
+torchrun --nproc-per-node 4 -m nepkit.train RUN_DIR
 
 examples:
-  nepkit train PbTe                   train in PbTe/
   nepkit train PbTe --out run1 generation=5000 "learning_rate=5e-3 1e-5"
-  nepkit train PbTe --restart         move the old run to PbTe/previous-1
-  torchrun --nproc-per-node 4 -m nepkit.train PbTe --max-time 23:50:00
+  nepkit train PbTe --max-time 23:50:00
 """,
     "predict": """\
 examples:

@@ -26,10 +26,7 @@ from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
-from .world import launcher
-
-# How many times torchrun has started the processes again.
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+from .world import RESTARTS, launcher
 
 
 def train_nep(

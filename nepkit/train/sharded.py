@@ -77,7 +77,8 @@ def train_nep_sharded(
         overrides = nep_in if seed is None else {"seed": seed, **nep_in}
         try:
             return train(replace(setup, world=world), out, restart, overrides)
-        except Interrupted:
+        except Interrupted as interrupted:
             # Launchers end all processes when one has gone: nobody goes before all is written.
             world.gather(None)
+            interrupted.release()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 
 # Ctrl-C, the end of a job, and a batch system's word that the end is near; Windows has no third.
 SIGNALS = [
@@ -12,7 +13,12 @@ SIGNALS = [
 
 
 class Interrupted(Exception):
-    """The run was asked to end; its checkpoint is written and the same command goes on."""
+    """The run was asked to end; its checkpoint is written and the same command goes on.
+
+    ``release`` has signals handled as before the run, where that is still to be done.
+    """
+
+    release: Callable[[], None] = staticmethod(lambda: None)
 
 
 class _Handlers:
@@ -46,6 +52,13 @@ class StopRequest(_Handlers):
         super().__init__()
         self.asked, self.patient = False, patient
 
+    def __exit__(self, kind, error, traceback):
+        if self.patient and isinstance(error, Interrupted):
+            # The signal may come again while other processes end.
+            error.release = super().__exit__
+        else:
+            super().__exit__(kind, error, traceback)
+
     def _take(self, number, _frame):
         self.asked = True
         if not self.patient:
@@ -62,6 +75,12 @@ class RaiseKeyboardInterrupt(_Handlers):
     def __init__(self):
         super().__init__()
         self.asked = False
+
+    def ignore(self):
+        """Ignore SIGNALS from now on, to the end of the process."""
+        for number in self._before:
+            self._before[number] = signal.SIG_IGN
+        super().__exit__()
 
     def __exit__(self, kind, error, traceback):
         super().__exit__(kind, error, traceback)

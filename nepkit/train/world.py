@@ -28,10 +28,14 @@ PATIENCE = timedelta(minutes=30)
 LOOK = 0.05
 # MASTER_PORT where SLURM started the processes: one of so many from the first, by the job.
 PORTS = range(20000, 50000)
+# How many times torchrun has started the processes again.
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+# Seconds that the first process stays where it has had a last word, so that no other has the same.
+LINGER = 1.0
 
 
 class LostContact(Exception):
-    """Another process of the run has ended."""
+    """Another process of the run has ended, or has not come."""
 
 
 class Place(NamedTuple):
@@ -143,7 +147,9 @@ class World:
         self._wait_for_first()
         self._do(torch.distributed.broadcast_object_list, outcome, src=0)
         if outcome[1] is not None:
-            raise UserError(outcome[1])
+            error = UserError(outcome[1])
+            error.told = not self.first
+            raise error
         return outcome[0]
 
     @contextmanager
@@ -185,7 +191,10 @@ def joined(device: torch.device) -> Iterator[World]:
         return
     distributed, on_gpu = torch.distributed, device.type == "cuda"
     if not distributed.is_initialized():
-        _start(found, device if on_gpu else None)
+        try:
+            _start(found, device if on_gpu else None)
+        except RuntimeError as error:  # of whatever kind, where others do not come
+            raise LostContact(str(error)) from error
     with torch.cuda.device(device) if on_gpu else nullcontext():
         world = World(found.rank, found.size)
         # Connections are made before a graph is captured or a clock starts.
@@ -196,15 +205,22 @@ def joined(device: torch.device) -> Iterator[World]:
 
 
 def _start(found: Place, device: torch.device | None):
-    distributed, store = torch.distributed, None
+    distributed = torch.distributed
     address = {"MASTER_ADDR": found.master, "MASTER_PORT": str(found.port)}
-    if not address.items() <= os.environ.items():
+    if address.items() <= os.environ.items():
+        places = distributed.rendezvous("env://", found.rank, found.size, timeout=PATIENCE)
+        store = next(places)[0]
+    else:
         store = distributed.TCPStore(
             found.master, found.port, found.size, found.rank == 0, timeout=PATIENCE
         )
+    # torchrun's store outlives its processes: those that it starts again must not find what the
+    # earlier ones wrote.
+    attempt = f"{os.environ.get(RESTARTS, 0)} {found.size}"
     distributed.init_process_group(
         "gloo" if device is None else "cpu:gloo,cuda:nccl",
-        store=store, rank=found.rank, world_size=found.size, timeout=PATIENCE, device_id=device,
+        store=distributed.PrefixStore(f"nepkit {attempt}", store), rank=found.rank,
+        world_size=found.size, timeout=PATIENCE, device_id=device,
     )  # fmt: skip
 
 
@@ -220,11 +236,15 @@ def says(text: str) -> bool:
     store = _store()
     if store is None:
         return True
+    rank = torch.distributed.get_rank()
     key = f"nepkit/said/{hashlib.sha256(text.encode()).hexdigest()}"
     try:
-        return store.add(key, 1) == 1
-    except RuntimeError:  # whoever kept the store has ended
-        return True
+        first = store.add(key, 1) == 1
+    except RuntimeError:  # the first process kept the store and has ended
+        return rank == 1
+    if first and rank == 0:
+        atexit.register(time.sleep, LINGER)
+    return first
 
 
 def _store():
