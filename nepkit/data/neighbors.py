@@ -9,7 +9,7 @@ import vesin
 from ase.geometry import complete_cell
 
 from ..config import ModelSettings
-from ..errors import UserError, at
+from ..errors import UserError
 from .frame import Frame
 
 # Å; atoms nearer than this are one atom given twice, and their direction is noise.
@@ -120,25 +120,36 @@ def find_neighbors(frame: Frame, types: np.ndarray, settings: ModelSettings) -> 
 def half_pairs(frame: Frame, types: np.ndarray, per_element: tuple[float, ...]):
     """Centre, neighbour, distance and vector of the pairs within their cutoff, each pair once.
 
-    Raises ``UserError`` for atoms at one place, and for a cell too small for its atoms.
+    Raises as ``search`` does.
     """
     cutoff = pair_cutoffs(per_element)
-    _refuse_crowd(frame, float(cutoff.max()))
+    center, neighbor, distance, vectors = search(frame, float(cutoff.max()), "D")
+    keep = distance < cutoff[types[center], types[neighbor]]
+    return center[keep], neighbor[keep], distance[keep], vectors[keep]
+
+
+def search(frame: Frame, cutoff: float, what: str):
+    """Centre, neighbour (int32), distance and, with ``what``, vector ("D") or image ("S", in cell
+    vectors) of the pairs within ``cutoff`` Å, each pair once.
+
+    Raises ``UserError`` for atoms at one place, and for a cell too small for its atoms.
+    """
+    if len(frame) == 0:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0), np.zeros((0, 3), int)
+    _refuse_crowd(frame, cutoff)
     # vesin inverts the box, also along directions that are not periodic.
     box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
-    search = vesin.NeighborList(cutoff=float(cutoff.max()), full_list=False, n_threads=1)
-    center, neighbor, distance, vectors = search.compute(
-        points=frame.positions, box=box, periodic=frame.pbc, quantities="ijdD"
+    finder = vesin.NeighborList(cutoff=cutoff, full_list=False, n_threads=1)
+    center, neighbor, distance, more = finder.compute(
+        points=frame.positions, box=box, periodic=frame.pbc, quantities="ijd" + what
     )
     if len(distance) and distance.min() < CLOSEST:
         pair = int(distance.argmin())
         raise UserError(
-            f"{at(frame.path, frame.line, frame.index)}: atoms {center[pair]} and {neighbor[pair]} "
+            f"{frame.place}: atoms {center[pair]} and {neighbor[pair]} "
             f"(from 0) are {distance[pair]:.2g} Å apart; take one of them out"
         )
-    center, neighbor = center.astype(np.int32), neighbor.astype(np.int32)
-    keep = distance < cutoff[types[center], types[neighbor]]
-    return center[keep], neighbor[keep], distance[keep], vectors[keep]
+    return center.astype(np.int32), neighbor.astype(np.int32), distance, more
 
 
 def _refuse_crowd(frame: Frame, cutoff: float):
@@ -148,6 +159,6 @@ def _refuse_crowd(frame: Frame, cutoff: float):
     neighbors = len(frame) / frame.volume * 4.0 / 3.0 * np.pi * cutoff**3
     if neighbors > MOST_NEIGHBORS:
         raise UserError(
-            f"{at(frame.path, frame.line, frame.index)}: {len(frame)} atoms in {frame.volume:.3g} "
+            f"{frame.place}: {len(frame)} atoms in {frame.volume:.3g} "
             f"Å^3 make {neighbors:.2g} neighbours within {cutoff:g} Å; is Lattice in Å?"
         )

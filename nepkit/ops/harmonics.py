@@ -13,6 +13,7 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +58,35 @@ def three_body_weights(l_max: int) -> tuple[float, ...]:
             weight = float((2 * l + 1) * factor * ratio * (1 if m == 0 else 2)) / (4 * math.pi)
             weights += [weight] * (1 if m == 0 else 2)
     return tuple(weights)
+
+
+@cache
+def component_table(l_max: int):
+    """Each component as sum_p height[p] z^p times one of 1, Re (x + iy)^m, Im (x + iy)^m, ...
+
+    Returns height (l_max + 1, L), the places (3, L) of that factor and of those that its derivatives
+    to x and y hold, and the numbers (2, L) that these are multiplied by.
+    """
+    n_components = component_count(l_max)
+    height = np.zeros((l_max + 1, n_components))
+    place, number = np.zeros((3, n_components), np.int64), np.zeros((2, n_components))
+    component = 0
+    for l in range(1, l_max + 1):
+        for m in range(l + 1):
+            coefficients = _derivative(l, m)[0]
+            # Re (x + iy)^m is at 2 m - 1 (and 1 at 0), Im at 2 m.
+            real_below, imaginary_below = max(2 * m - 3, 0), max(2 * m - 2, 0)
+            for k in range(1 if m == 0 else 2):
+                height[: len(coefficients), component] = coefficients
+                place[0, component] = max(2 * m - 1, 0) + k
+                if m > 0 and k == 0:
+                    place[1:, component] = real_below, imaginary_below
+                    number[:, component] = m, -m if m > 1 else 0
+                elif m > 0:
+                    place[1:, component] = imaginary_below, real_below
+                    number[:, component] = m if m > 1 else 0, m
+                component += 1
+    return height, place, number
 
 
 def solid_harmonics(vectors: Tensor, distance: Tensor, l_max: int) -> tuple[Tensor, Tensor]:
