@@ -26,6 +26,7 @@ from structures import (
 from nepkit import NEPCalculator, UserError
 from nepkit.model.conversion import model_from_file
 from nepkit.model.nep_txt_write import write_nep_txt
+from nepkit.ops.policy import reference_path
 
 # One size of model for all tests here, as kernels are compiled for each.
 SETTINGS = model_settings(
@@ -46,9 +47,13 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def calculator(model):
-    return NEPCalculator(model, precision="float64", device="cpu")
+@pytest.fixture(params=["kernels", "plain torch"])
+def calculator(model, request):
+    """By the kernels for CPUs, and by what GPUs run, in plain torch."""
+    if request.param == "kernels":
+        return NEPCalculator(model, precision="float64", device="cpu")
+    with reference_path():
+        return NEPCalculator(model, precision="float64", device="cpu")
 
 
 def warm(atoms: Atoms, kelvin: float):

@@ -11,8 +11,9 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 from ..errors import UserError
 from ..model.conversion import model_from_file
 from ..model.nep_txt import read_nep_txt
+from ..ops.policy import fused_on
 from ..train.device import choose_device, precision_type
-from .cpu import CpuField
+from .device import DeviceField
 from .evaluated import Evaluated
 from .frames import frame_of
 
@@ -60,10 +61,14 @@ class NEPCalculator(Calculator):
         """The elements that the model has."""
         return self._file.settings.elements
 
-    def _make_field(self) -> CpuField:
+    def _make_field(self):
         options = self.parameters
         device, dtype = choose_device(options["device"]), precision_type(options["precision"])
         model = model_from_file(self._file, device=device, dtype=dtype)
+        if not fused_on(device):
+            return DeviceField(model, options["skin"])
+        from .cpu import CpuField  # without numba plain torch does it
+
         return CpuField(model, options["skin"])
 
     def calculate(self, atoms=None, properties=("energy",), system_changes=all_changes):
@@ -90,7 +95,7 @@ class NEPCalculator(Calculator):
 
     def descriptors(self, atoms: Atoms | None = None) -> np.ndarray:
         """Descriptors of the atoms as the network sees them, scaled, ``(N, D)``."""
-        return self._evaluate(self._given(atoms)).descriptors
+        return self._evaluate(atoms, descriptors=True).descriptors
 
     def virials(self, atoms: Atoms | None = None) -> np.ndarray:
         """Virial of each atom, ``(N, 3, 3)`` eV: W_i = sum_j r_ij (x) dU_j/dr_ji, as GPUMD has it.
@@ -98,15 +103,14 @@ class NEPCalculator(Calculator):
         This is the form that the heat current asks for (Fan et al., Phys. Rev. B 104, 104309 (2021)).
         Their sum is the virial, minus the volume times the stress; one by one they are not symmetric.
         """
-        return self._evaluate(self._given(atoms), per_atom=True).atom_virials
+        return self._evaluate(atoms, per_atom=True).atom_virials
 
-    def _given(self, atoms: Atoms | None) -> Atoms:
+    def _evaluate(self, atoms: Atoms | None, **more: bool) -> Evaluated:
         if atoms is None and self.atoms is None:
             raise UserError("no atoms yet: give some")
-        return self.atoms if atoms is None else atoms
-
-    def _evaluate(self, atoms: Atoms, per_atom: bool = False) -> Evaluated:
-        return self._field([frame_of(atoms, self.elements)], per_atom)
+        return self._field(
+            [frame_of(self.atoms if atoms is None else atoms, self.elements)], **more
+        )
 
     def __getstate__(self) -> dict:
         # The rest is made again: compiled kernels, graphs and threads do not travel.

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..data.frame import Frame
-from ..data.neighbors import pair_cutoffs
 from ..data.prepared import type_lookup
 from ..model.nep import Nep
-from ..model.zbl import pair_parameters
 from ..ops.cpu.field import field
-from ..ops.cpu.launch import arrays, invariant_arrays, run, shape_of, thread_count
-from ..ops.cpu.records import Field, Layers, Repulsion, Share
+from ..ops.cpu.launch import run, shape_of, thread_count
+from ..ops.cpu.records import Layers, Share
 from ..ops.cpu.skin import PairList
-from ..ops.harmonics import component_table
-from ..units import ATOMIC_NUMBERS, COULOMB
+from .constants import constants, repulsion
 from .evaluated import Evaluated
-from .skin import SkinList, joined
+from .row_lists import SkinList, joined
 
 
 class CpuField:
@@ -37,8 +34,10 @@ class CpuField:
         self.lists: list[SkinList] = []
         self.rebuilds = 0  # of lists, so far
 
-    def __call__(self, frames: Sequence[Frame], per_atom: bool = False) -> Evaluated:
-        """Evaluate ``frames``, whose elements the model has; ``per_atom``: virials of atoms too."""
+    def __call__(
+        self, frames: Sequence[Frame], per_atom: bool = False, descriptors: bool = False
+    ) -> Evaluated:
+        """Evaluate ``frames``, whose elements the model has; the flags ask for more of atoms."""
         self._update(frames)
         placed = [of.placed(frame) for of, frame in zip(self.lists, frames)]
         positions, shifts = (np.concatenate(values) for values in zip(*placed))
@@ -55,7 +54,8 @@ class CpuField:
         sums = [part[2] for part in parts]
         return Evaluated(
             energies, total([s.forces for s in sums]), total([s.virials for s in sums]),
-            q * self.field.scaler, total([s.atom_virials for s in sums]) if per_atom else None,
+            q * self.field.scaler if descriptors else None,
+            total([s.atom_virials for s in sums]) if per_atom else None,
         )  # fmt: skip
 
     def _update(self, frames: Sequence[Frame]):
@@ -106,41 +106,3 @@ def shares(pairs: PairList, n_threads: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(work, work[-1] * np.arange(1, n_threads) / n_threads)
     ends = [0, *cuts.tolist(), n_atoms]
     return list(zip(ends[:-1], ends[1:]))
-
-
-def constants(model: Nep) -> Field:
-    """The numbers of ``model``, with coefficients for every pair type, as the kernels read them."""
-    settings, views, like = model.settings, model.views(model.flat), model.flat
-    layers = range(len(settings.neuron))
-    radial, angular = (
-        pair_cutoffs(cutoff).ravel() for cutoff in (settings.radial_cutoff, settings.angular_cutoff)
-    )
-    height, around, factor = component_table(settings.l_max)
-    dtype = like.numpy().dtype
-    return Field(
-        model.element_energy.numpy() + views["element_bias"].double().numpy(),
-        radial, angular, radial**2, np.minimum(radial, angular) ** 2,
-        views["radial_coefficients"].numpy(),
-        np.ascontiguousarray(views["angular_coefficients"].transpose(1, 2).flatten(1).numpy()),
-        model.q_scaler.numpy(),
-        arrays(views[f"hidden_weight_{k}"] for k in layers),
-        arrays(views[f"hidden_bias_{k}"] for k in layers),
-        views["output_weight"].numpy(),
-        height.astype(dtype), around, factor.astype(dtype),
-        **{name: values.numpy() for name, values in invariant_arrays(settings, like).items()},
-    )  # fmt: skip
-
-
-def repulsion(model: Nep) -> Repulsion:
-    """ZBL of all pair types, nothing where the model has none."""
-    settings = model.settings
-    if settings.zbl is None:
-        none = np.zeros(0)
-        return Repulsion(none, none, none, none, np.zeros((0, 8)))
-    inner, outer, screening = pair_parameters(settings.elements, settings.zbl)
-    charges = np.array([ATOMIC_NUMBERS[element] for element in settings.elements], dtype=float)
-    powers = charges**0.23
-    return Repulsion(
-        inner, outer, 2.134563 * (powers[:, None] + powers).ravel(),
-        COULOMB * (charges[:, None] * charges).ravel(), np.ascontiguousarray(screening),
-    )  # fmt: skip

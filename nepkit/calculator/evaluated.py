@@ -14,5 +14,5 @@ class Evaluated:
     energies: np.ndarray  # (N,) float64 eV
     forces: np.ndarray  # (N, 3) float64 eV/Å
     virials: np.ndarray  # (B, 6) float64 eV, xx yy zz xy yz zx
-    descriptors: np.ndarray  # (N, D), scaled
+    descriptors: np.ndarray | None = None  # (N, D), scaled
     atom_virials: np.ndarray | None = None  # (N, 3, 3) float64 eV

@@ -136,7 +136,7 @@ def search(frame: Frame, cutoff: float, what: str):
     """
     if len(frame) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0), np.zeros((0, 3), int)
-    _refuse_crowd(frame, cutoff)
+    refuse_crowd(frame, cutoff)
     # vesin inverts the box, also along directions that are not periodic.
     box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
     finder = vesin.NeighborList(cutoff=cutoff, full_list=False, n_threads=1)
@@ -145,14 +145,19 @@ def search(frame: Frame, cutoff: float, what: str):
     )
     if len(distance) and distance.min() < CLOSEST:
         pair = int(distance.argmin())
-        raise UserError(
-            f"{frame.place}: atoms {center[pair]} and {neighbor[pair]} "
-            f"(from 0) are {distance[pair]:.2g} Å apart; take one of them out"
-        )
+        raise too_close(frame, center[pair], neighbor[pair], distance[pair])
     return center.astype(np.int32), neighbor.astype(np.int32), distance, more
 
 
-def _refuse_crowd(frame: Frame, cutoff: float):
+def too_close(frame: Frame, one: int, other: int, distance: float) -> UserError:
+    """What to say of two atoms at one place."""
+    return UserError(
+        f"{frame.place}: atoms {one} and {other} (from 0) are {distance:.2g} Å apart; "
+        "take one of them out"
+    )
+
+
+def refuse_crowd(frame: Frame, cutoff: float):
     """Refuse a periodic cell with so many atoms within the cutoff that it cannot be meant."""
     if not frame.pbc.all():
         return

@@ -61,32 +61,35 @@ def three_body_weights(l_max: int) -> tuple[float, ...]:
 
 
 @cache
-def component_table(l_max: int):
-    """Each component as sum_p height[p] z^p times one of 1, Re (x + iy)^m, Im (x + iy)^m, ...
+def component_table(l_max: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each component as sum_p height[p] z^p times sum_c around[0, c] circle_c.
 
-    Returns height (l_max + 1, L), the places (3, L) of that factor and of those that its derivatives
-    to x and y hold, and the numbers (2, L) that these are multiplied by.
+    The circle is 1, Re (x + iy), Im (x + iy), Re (x + iy)^2, ... Returns height (l_max + 1, L) and
+    around (3, 2 l_max + 1, L), whose other two give the derivatives of the second factor to x and y.
     """
     n_components = component_count(l_max)
     height = np.zeros((l_max + 1, n_components))
-    place, number = np.zeros((3, n_components), np.int64), np.zeros((2, n_components))
+    around = np.zeros((3, 2 * l_max + 1, n_components))
     component = 0
     for l in range(1, l_max + 1):
         for m in range(l + 1):
             coefficients = _derivative(l, m)[0]
-            # Re (x + iy)^m is at 2 m - 1 (and 1 at 0), Im at 2 m.
-            real_below, imaginary_below = max(2 * m - 3, 0), max(2 * m - 2, 0)
-            for k in range(1 if m == 0 else 2):
+            real, imaginary = max(2 * m - 1, 0), 2 * m
+            real_below, imaginary_below = max(2 * m - 3, 0), 2 * m - 2  # of m - 1; Im of 0 is 0
+            for part in range(1 if m == 0 else 2):
                 height[: len(coefficients), component] = coefficients
-                place[0, component] = max(2 * m - 1, 0) + k
-                if m > 0 and k == 0:
-                    place[1:, component] = real_below, imaginary_below
-                    number[:, component] = m, -m if m > 1 else 0
-                elif m > 0:
-                    place[1:, component] = imaginary_below, real_below
-                    number[:, component] = m if m > 1 else 0, m
+                around[0, (real, imaginary)[part], component] = 1.0
+                if m > 0:
+                    to_x, to_y = ((real_below, imaginary_below), (imaginary_below, real_below))[
+                        part
+                    ]
+                    sign = -1.0 if part == 0 else 1.0
+                    if m > 1 or part == 0:
+                        around[1, to_x, component] = m
+                    if m > 1 or part == 1:
+                        around[2, to_y, component] = sign * m
                 component += 1
-    return height, place, number
+    return height, around
 
 
 def solid_harmonics(vectors: Tensor, distance: Tensor, l_max: int) -> tuple[Tensor, Tensor]:

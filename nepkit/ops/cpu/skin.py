@@ -81,21 +81,3 @@ def rows(start, neighbor, shift, types):
                 row += 1
     pair_start[count] = len(neighbor)
     return row_start, row_type, pair_start, neighbor, shift
-
-
-@jit
-def furthest(positions, reference, deformation):
-    """Largest squared distance of a position from reference @ deformation; NaN if one is NaN."""
-    most = 0.0
-    for i in range(len(positions)):
-        square = 0.0
-        for a in range(3):
-            moved = positions[i, a]
-            for b in range(3):
-                moved -= reference[i, b] * deformation[b, a]
-            square += moved * moved
-        if not square <= most:
-            if square != square:
-                return square
-            most = square
-    return most
