@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .calculator import NEPCalculator
     from .errors import UserError
     from .predict import predict_dataset, predict_dataset_sharded
     from .train import Interrupted, train_nep, train_nep_sharded
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Interrupted",
+    "NEPCalculator",
     "UserError",
     "predict_dataset",
     "predict_dataset_sharded",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "NEPCalculator": "nepkit.calculator",
     "Interrupted": "nepkit.train",
     "UserError": "nepkit.errors",
     "predict_dataset": "nepkit.predict",

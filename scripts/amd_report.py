@@ -34,6 +34,9 @@ from nepkit.ops.triton import (
     layer_gradients,
     layers,
     loss,
+    moving_forces,
+    moving_repulsion,
+    moving_sums,
     pair_forces,
     segment,
     tangents,
@@ -45,14 +48,15 @@ INDICES = {
     "order", "row_start", "radial_order", "angular_order", "radial_start", "start",
     "angular_start", "group", "center", "member", "factors", "tile_type", "first_row",
     "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
-    "shift", "source", "shifts", "index", "frame_out",
+    "shift", "source", "index", "frame_out",
     "counts", "totals", "member_of_slot", "tile_start", "owner",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
+POSITIONS = {"positions", "shifts"}  # float64 whatever the rest: only differences are rounded
 COUNTS = {
     "n_rows", "n_atoms", "n_items", "n_segments", "width", "n_halves", "n_frames", "n_parts",
     "n_offsets", "n_source", "size", "stride", "column",
-    "n_members", "n_groups", "n_chunks", "n_tiles",
+    "n_members", "n_groups", "n_chunks", "n_tiles", "first", "n_types", "n_k", "l_max",
 }  # fmt: skip
 # An ordinary model, and a large one: the numbers of functions, components and so on.
 MODELS = {
@@ -102,6 +106,8 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
     }  # fmt: skip
     labels = dict(zip(loss.STRIDES, (9, 9, 9, 9, 5, 5, 5)))
+    moving = {"N": n_a, "L": n_l, "NP": padded(n_a), "LP": padded(n_l)}
+    moving_near = {"N": n_r, "NP": padded(n_r)}
     layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
     return {
         "frames of a batch": Kernel(assembly.frames_kernel, "", {"FRAMES": 128}, 4),
@@ -147,6 +153,15 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
             "radial_products",
             products | {"N": n_r, "K": k_r, "L": 1, "NP": padded(n_r), "LP": 1},
         ),
+        "radial sums, moving": Kernel(moving_sums.radial_kernel, "moving_radial_sums", moving_near),
+        "angular sums, moving": Kernel(moving_sums.angular_kernel, "moving_angular_sums", moving),
+        "radial forces, moving": Kernel(
+            moving_forces.radial_kernel, "moving_radial_forces", moving_near | {"D": width}
+        ),
+        "angular forces, moving": Kernel(
+            moving_forces.angular_kernel, "moving_angular_forces", moving
+        ),
+        "repulsion, moving": Kernel(moving_repulsion.repulsion_kernel, "moving_repulsion", {}),
         "descriptors": Kernel(invariants.values_kernel, "invariants", values | {"CHANGE": False}),
         "changes of descriptors": Kernel(
             invariants.values_kernel, "invariants", values | {"CHANGE": True}
@@ -183,15 +198,18 @@ def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
     # Of pairs it is an index, of rows a density; of batches an index, of changes a step.
     of_pairs = {"half_place", "order", "angular_order"} & set(kernel.function.arg_names)
     indices = INDICES | {"angular"} if of_pairs else INDICES
-    if "frame_out" in kernel.function.arg_names:
-        indices = indices | {"out"}
+    of_batches, of_moving = ("frame_out", "positions")
+    wide = WIDE | {"start"} if of_moving in kernel.function.arg_names else WIDE
+    if of_batches in kernel.function.arg_names:
+        indices = indices | {"out", "shifts"}
     for place, name in enumerate(kernel.function.arg_names):
         if name in constants:
             signature[name] = "constexpr"
         elif name in COUNTS:
             signature[name] = "i32"
         else:
-            kind = "i64" if name in WIDE else "i32" if name in indices else dtype
+            kind = "i64" if name in wide else "i32" if name in indices else dtype
+            kind = "fp64" if name in POSITIONS - indices else kind
             signature[name] = f"*{kind}"
             attributes[(place,)] = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
     source = ASTSource(kernel.function, signature, constants, attributes)
@@ -229,15 +247,18 @@ def _resources_of_cubin(result) -> dict[str, int]:
     return {"registers": found["REG"]} | spills | {"LDS": result.metadata.shared}
 
 
-def faults(result, num_warps: int, target: str, dtype: str) -> list[str]:
+def faults(kernel: Kernel, result, num_warps: int, target: str, dtype: str) -> list[str]:
     """Why a compiled kernel does not fit."""
+    # Positions are subtracted in float64, and nothing else.
+    allowed = POSITIONS & set(kernel.function.arg_names)
+    double = r"(mul|fma|mac|div|sqrt|rsq|rcp)\w*[_.]f64" if allowed else r"_f64|\.f64"
     found, text = resources(result), instructions(result)
     wrong = [key for key in ("VGPR spills", "SGPR spills", "scratch") if found[key]]
     tests = {
         "atomics": bool(ATOMIC.search(text)),
         "LDS": found["LDS"] > SHARED,
         "too many warps": num_warps * TARGETS[target].warp_size > LANES,
-        "float64": dtype == "fp32" and bool(re.search(r"_f64|\.f64", text)),
+        "float64": dtype == "fp32" and bool(re.search(double, text)),
         "TF32": "tf32" in text,
     }
     return wrong + [name for name, is_so in tests.items() if is_so]
@@ -257,7 +278,7 @@ def report(target: str, model: str, dtype: str) -> tuple[str, list[str]]:
         result, num_warps = compiled(kernel, target, dtype)
         found = resources(result)
         lines.append(f"{name:24}{num_warps:6}" + "".join(f"{n:13}" for n in found.values()))
-        wrong += [f"{name}: {what}" for what in faults(result, num_warps, target, dtype)]
+        wrong += [f"{name}: {what}" for what in faults(kernel, result, num_warps, target, dtype)]
     head = f"{target}, {model} model, {dtype}\n{'kernel':24} warps"
     return "\n".join([head + "".join(f"{key:>13}" for key in found), *lines]), wrong
 

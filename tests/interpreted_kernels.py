@@ -14,9 +14,11 @@ from structures import (
     odd_frames,
     odd_shape,
     random_model,
+    zbl_forms,
 )
 from test_engine import STAGES, labelled
 
+from nepkit.calculator.device import DeviceField
 from nepkit.config import HIGHER_INVARIANTS, Stage
 from nepkit.data.buckets import Ladder
 from nepkit.data.feed import of_tensors, tensors
@@ -24,7 +26,7 @@ from nepkit.model.evaluator import attach_constants
 from nepkit.model.fused import FusedEvaluation
 from nepkit.model.invariants import Invariants
 from nepkit.model.rows import RowEvaluation
-from nepkit.ops import invariants, layers, pairs, products, segment
+from nepkit.ops import invariants, layers, moving, pairs, products, repulsion, segment
 from nepkit.ops.geometry import Geometry
 from nepkit.ops.groups import TiledGroups, tiles_of_groups
 from nepkit.ops.policy import on_reference_path, reference_path
@@ -47,7 +49,7 @@ dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Kernels wherever the block is not on the reference path."""
-    for module in (invariants, layers, pairs, products, segment):
+    for module in (invariants, layers, moving, pairs, products, repulsion, segment):
         monkeypatch.setattr(module, "kernels_on", lambda device: not on_reference_path())
 
 
@@ -333,3 +335,30 @@ def test_ghosts_may_hold_anything_finite():
         results.append(fused(model, batch, model.flat, rules, True))
     assert torch.equal(results[0][1], results[1][1])
     assert torch.equal(results[0][0].value, results[1][0].value)
+
+
+@pytest.mark.parametrize(
+    ("l_max", "form", "dtype"),
+    [
+        (4, "universal", torch.float64),
+        (1, "typewise", torch.float32),
+        (8, "flexible", torch.float64),
+    ],
+)
+def test_moving_atoms(l_max, form, dtype):
+    """Sums over neighbours, forces and ZBL from positions, in tiles, with pairs beyond the cutoff."""
+    elements = ("Te", "Pb", "O")
+    frames = [odd_frames(elements)[kind] for kind in ("molecule", "isolated", "dimer", "one atom")]
+    settings = model_settings(
+        elements, angular=(3.4, 3.0, 2.9), l_max=l_max, invariants=(), zbl=zbl_forms(elements)[form]
+    )
+    field = DeviceField(random_model(settings, dtype=dtype), 0.4)
+    with reference_path():
+        field(frames)
+    atoms, n_atoms = field._moving(), len(field.types)
+    q_slope = random(dtype, n_atoms, settings.descriptor_length)
+    slope = random(dtype, n_atoms, settings.n_max[1] + 1, (l_max + 1) ** 2 - 1)
+    for first, last in ((0, n_atoms), (5, 9), (5, 5)):
+        agree(*both(moving.neighbor_sums, atoms, first, last))
+        agree(*both(moving.neighbor_forces, atoms, q_slope, slope, first, last))
+        agree(*both(repulsion.repulsions, atoms, field.zbl, first, last))

@@ -32,10 +32,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_runs(code, folder, capsys):
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
-    assert "(25,)" in capsys.readouterr().out
+def test_python_runs(folder, capsys):
+    """One block after the other: later ones use what earlier ones made."""
+    for code in blocks("python"):
+        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
+    printed = capsys.readouterr().out
+    assert "(25,)" in printed and "GPa" in printed
 
 
 def test_commands_run(folder):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import at
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Frame:
@@ -30,6 +32,13 @@ class Frame:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    @property
+    def place(self) -> str:
+        """Where it came from, for messages."""
+        if self.path:
+            return at(self.path, self.line, self.index)
+        return self.source or "the structure"
 
     @property
     def volume(self) -> float:

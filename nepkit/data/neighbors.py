@@ -10,7 +10,7 @@ import vesin
 from ase.geometry import complete_cell
 
 from ..config import ModelSettings
-from ..errors import UserError, at
+from ..errors import UserError
 from .frame import Frame
 
 # Å; atoms nearer than this are one atom given twice, and their direction is noise.
@@ -137,13 +137,11 @@ def half_pairs(
     cutoff = pair_cutoffs(per_element)
     reach = float(cutoff.max())
     crowd = _first_crowd(frames, reach)
-    search = vesin.NeighborList(cutoff=reach, full_list=False, n_threads=1)
+    finder = vesin.NeighborList(cutoff=reach, full_list=False, n_threads=1)
     parts, first_atom = [(np.empty((0, 2), np.int32), np.empty(0), np.empty((0, 3)))], 0
     for frame in frames[:crowd]:
-        # vesin inverts the box, also along directions that are not periodic.
-        box = frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
-        ends, distance, vectors = search.compute(
-            points=frame.positions, box=box, periodic=frame.pbc, quantities="PdD"
+        ends, distance, vectors = finder.compute(
+            points=frame.positions, box=_box(frame), periodic=frame.pbc, quantities="PdD"
         )
         parts.append((ends.astype(np.int32) + first_atom, distance, vectors))
         first_atom += len(frame)
@@ -152,10 +150,42 @@ def half_pairs(
     if (distance < CLOSEST).any():
         _refuse_twins(frames, center, neighbor, distance)
     if crowd < len(frames):
-        _refuse_crowd(frames[crowd], reach)
+        refuse_crowd(frames[crowd], reach)
     types = np.concatenate([np.empty(0, np.int32), *types])
     keep = distance < cutoff[types[center], types[neighbor]]
     return center[keep], neighbor[keep], distance[keep], vectors[keep]
+
+
+def search(frame: Frame, cutoff: float, what: str):
+    """Centre, neighbour (int32), distance and, with ``what``, vector ("D") or image ("S", in cell
+    vectors) of the pairs within ``cutoff`` Å, each pair once.
+
+    Raises ``UserError`` for atoms at one place, and for a cell too small for its atoms.
+    """
+    if len(frame) == 0:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0), np.zeros((0, 3), int)
+    refuse_crowd(frame, cutoff)
+    finder = vesin.NeighborList(cutoff=cutoff, full_list=False, n_threads=1)
+    center, neighbor, distance, more = finder.compute(
+        points=frame.positions, box=_box(frame), periodic=frame.pbc, quantities="ijd" + what
+    )
+    if len(distance) and distance.min() < CLOSEST:
+        pair = int(distance.argmin())
+        raise too_close(frame, center[pair], neighbor[pair], distance[pair])
+    return center.astype(np.int32), neighbor.astype(np.int32), distance, more
+
+
+def _box(frame: Frame) -> np.ndarray:
+    """Cell vectors for vesin, which inverts them, also along directions that are not periodic."""
+    return frame.cell if frame.pbc.all() else complete_cell(frame.cell * frame.pbc[:, None])
+
+
+def too_close(frame: Frame, one: int, other: int, distance: float) -> UserError:
+    """What to say of two atoms at one place."""
+    return UserError(
+        f"{frame.place}: atoms {one} and {other} (from 0) are {distance:.2g} Å apart; "
+        "take one of them out"
+    )
 
 
 def _refuse_twins(frames: Sequence[Frame], center, neighbor, distance):
@@ -166,10 +196,7 @@ def _refuse_twins(frames: Sequence[Frame], center, neighbor, distance):
     frame, first = frames[number], int(ends[number]) - len(frames[number])
     pairs = np.flatnonzero(of_pair == number)
     pair = pairs[distance[pairs].argmin()]
-    raise UserError(
-        f"{at(frame.path, frame.line, frame.index)}: atoms {center[pair] - first} and "
-        f"{neighbor[pair] - first} (from 0) are {distance[pair]:.2g} Å apart; take one of them out"
-    )
+    raise too_close(frame, center[pair] - first, neighbor[pair] - first, distance[pair])
 
 
 def _crowding(frames: Sequence[Frame], cutoff: float) -> np.ndarray:
@@ -187,9 +214,11 @@ def _first_crowd(frames: Sequence[Frame], cutoff: float) -> int:
     return int(crowded[0]) if len(crowded) else len(frames)
 
 
-def _refuse_crowd(frame: Frame, cutoff: float):
+def refuse_crowd(frame: Frame, cutoff: float):
+    """Refuse a periodic cell with so many atoms within the cutoff that it cannot be meant."""
     neighbors = float(_crowding([frame], cutoff)[0])
-    raise UserError(
-        f"{at(frame.path, frame.line, frame.index)}: {len(frame)} atoms in {frame.volume:.3g} "
-        f"Å^3 make {neighbors:.2g} neighbours within {cutoff:g} Å; is Lattice in Å?"
-    )
+    if neighbors > MOST_NEIGHBORS:
+        raise UserError(
+            f"{frame.place}: {len(frame)} atoms in {frame.volume:.3g} "
+            f"Å^3 make {neighbors:.2g} neighbours within {cutoff:g} Å; is Lattice in Å?"
+        )

@@ -110,6 +110,18 @@ def pair_parameters(elements: tuple[str, ...], zbl: Zbl):
     return inner.ravel(), outer.ravel(), np.tile(UNIVERSAL, (n_types**2, 1))
 
 
+def repulsion_tables(settings: ModelSettings) -> tuple[np.ndarray, ...]:
+    """ZBL of each pair type: inner and outer radius, Å, 1/a, K Z Z (T T,) and screening (T T, 8)."""
+    inner, outer, screening = pair_parameters(settings.elements, settings.zbl)
+    charges = np.array([ATOMIC_NUMBERS[element] for element in settings.elements], dtype=float)
+    powers = charges**0.23
+    tables = (
+        inner, outer, 2.134563 * (powers[:, None] + powers).ravel(),
+        COULOMB * (charges[:, None] * charges).ravel(), screening,
+    )  # fmt: skip
+    return tuple(map(np.ascontiguousarray, tables))
+
+
 def pair_energy(distance, z_i, z_j, inner, outer, screening):
     """Energy (P,) eV and its derivative (P,) eV/Å of pairs closer than ``outer``."""
     inverse_length = 2.134563 * (z_i**0.23 + z_j**0.23)

@@ -13,6 +13,7 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,6 +62,38 @@ def three_body_weights(l_max: int) -> tuple[float, ...]:
             weight = float((2 * l + 1) * factor * ratio * (1 if m == 0 else 2)) / (4 * math.pi)
             weights += [weight] * (1 if m == 0 else 2)
     return tuple(weights)
+
+
+@cache
+def component_table(l_max: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each component as sum_p height[p] z^p times sum_c around[0, c] circle_c.
+
+    The circle is 1, Re (x + iy), Im (x + iy), Re (x + iy)^2, ... Returns height (l_max + 1, L) and
+    around (3, 2 l_max + 1, L), whose other two give the derivatives of the second factor to x and y.
+    """
+    n_components = component_count(l_max)
+    height = np.zeros((l_max + 1, n_components))
+    around = np.zeros((3, 2 * l_max + 1, n_components))
+    component = 0
+    for l in range(1, l_max + 1):
+        for m in range(l + 1):
+            coefficients = _derivative(l, m)[0]
+            real, imaginary = max(2 * m - 1, 0), 2 * m
+            real_below, imaginary_below = max(2 * m - 3, 0), 2 * m - 2  # of m - 1; Im of 0 is 0
+            for part in range(1 if m == 0 else 2):
+                height[: len(coefficients), component] = coefficients
+                around[0, (real, imaginary)[part], component] = 1.0
+                if m > 0:
+                    to_x, to_y = ((real_below, imaginary_below), (imaginary_below, real_below))[
+                        part
+                    ]
+                    sign = -1.0 if part == 0 else 1.0
+                    if m > 1 or part == 0:
+                        around[1, to_x, component] = m
+                    if m > 1 or part == 1:
+                        around[2, to_y, component] = sign * m
+                component += 1
+    return height, around
 
 
 def solid_harmonics(vectors: Tensor, distance: Tensor, l_max: int) -> tuple[Tensor, Tensor]:

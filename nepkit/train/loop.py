@@ -108,8 +108,7 @@ class Run:
             # What has to be compiled is compiled before the clock of the bar starts.
             self.step.warm_up(sampler.frames(0))
             self.log(self.table.head)
-        first = self.world.first
-        hidden = self.world.hidden
+        first, hidden = self.world.first, not self.world.first or None
         bar = tqdm(total=self.total, initial=self.done, unit=" steps", disable=hidden, leave=False)
         saved = time.monotonic()
         trace = self.folder.path / NAME if first else None

@@ -65,7 +65,8 @@ def predict_file(
     take turns; each gets all predictions.
     """
     parts, members, open_frames, flat = [], [], 0, model.flat
-    bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=world.hidden, leave=False)
+    hidden = not world.first or None
+    bar = tqdm(desc=f"predicting {path.name}", unit=" frames", disable=hidden, leave=False)
     with bar:
         for number, frames in enumerate(chunks(iter_xyz(path))):
             _check_elements(frames, model.settings)

@@ -100,11 +100,6 @@ class World:
         """Whether this process writes, logs and shows."""
         return self.rank == 0
 
-    @property
-    def hidden(self) -> bool | None:
-        """``disable`` of a progress bar: the first process shows it, in a terminal."""
-        return None if self.first else True
-
     def sum(self, tensor: Tensor):
         """Add up ``tensor`` over the processes, in place; the same bits for all."""
         if self.size > 1:

@@ -84,7 +84,7 @@ def pair_data(
         "first": place[0::2], "second": place[1::2], "angular_half": batch.angular,
         "radial_density": like.new_empty(n_rows, settings.basis_size[0] + 1),
         "angular_density": like.new_empty(n_rows, n_angular * tables["harmonics"].shape[2]),
-        **_invariant_arrays(settings, like),
+        **invariant_arrays(settings, like),
     }  # fmt: skip
     for name in ("vectors", "unit", "radial_slope", "angular_basis", "harmonics"):
         found[name] = tables[name].flatten(1)
@@ -101,7 +101,8 @@ def pair_data(
     return data
 
 
-def _invariant_arrays(settings: ModelSettings, like: Tensor) -> dict[str, Tensor]:
+def invariant_arrays(settings: ModelSettings, like: Tensor) -> dict[str, Tensor]:
+    """The fields of PairData that say what the invariants are."""
     higher = settings.invariants
     terms = [
         (*components, place, weight)

@@ -1,0 +1,180 @@
+"""The evaluation of moving atoms on GPUs, and on any device that torch has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.frame import Frame
+from ..data.neighbors import pair_cutoffs
+from ..data.prepared import type_lookup
+from ..model.fused_network import FusedNetwork
+from ..model.nep import Nep
+from ..model.network import NetworkWeights
+from ..model.zbl import repulsion_tables
+from ..ops.harmonics import component_table
+from ..ops.invariants import descriptors, sum_slopes
+from ..ops.moving import Moving, Neighborhood, neighbor_forces, neighbor_sums
+from ..ops.policy import kernels_on
+from ..ops.repulsion import Repulsion, repulsions
+from ..ops.segment import segment_sum
+from .device_lists import DeviceList, Room, joined
+from .evaluated import Evaluated
+
+# Atoms between positions and slopes at once; beyond it only slopes are kept, some kB an atom.
+ATOMS_AT_ONCE = 1 << 18
+# Up to here launching kernels takes longer than running them.
+ATOMS_IN_GRAPH = 1 << 15
+
+
+class DeviceField:
+    """A model on moving atoms, one structure or several side by side; see CpuField.
+
+    Nothing is kept of a pair but who it is between. Small systems replay a captured graph.
+    """
+
+    def __init__(self, model: Nep, skin: float):
+        self.model, self.settings, self.skin = model, model.settings, skin
+        self.device, self.dtype = model.flat.device, model.flat.dtype
+        self.lookup = type_lookup(model.settings.elements)
+        views, settings = model.views(model.flat), model.settings
+        layers = range(len(settings.neuron))
+        self.weights = NetworkWeights(
+            tuple(views[f"hidden_weight_{k}"] for k in layers),
+            tuple(views[f"hidden_bias_{k}"] for k in layers),
+            views["output_weight"], views["element_bias"],
+        )  # fmt: skip
+        height, around = component_table(settings.l_max)
+        cutoffs = (
+            pair_cutoffs(c).ravel() for c in (settings.radial_cutoff, settings.angular_cutoff)
+        )
+        self.tables = (
+            *(self._tensor(c) for c in cutoffs),
+            views["radial_coefficients"], views["angular_coefficients"],
+            self._tensor(height), self._tensor(around), len(settings.elements),
+        )  # fmt: skip
+        self.zbl = None
+        if settings.zbl is not None:
+            self.zbl = Repulsion(*(self._tensor(t) for t in repulsion_tables(settings)))
+        self.lists: list[DeviceList] = []
+        self.rebuilds = 0
+        self.room, self.graph, self.trusted = Room(), None, True
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
+
+    def __call__(
+        self, frames: Sequence[Frame], per_atom: bool = False, descriptors: bool = False
+    ) -> Evaluated:
+        """Evaluate ``frames``, whose elements the model has; the flags ask for more of atoms."""
+        self._update(frames)
+        placed = [of.placed(frame) for of, frame in zip(self.lists, frames)]
+        positions, shifts = (
+            torch.from_numpy(np.concatenate(values)).to(self.device) for values in zip(*placed)
+        )
+        self.room.put("positions", positions)
+        self.room.put("shifts", shifts)
+        results = self._replayed()
+        n_atoms = len(self.types)
+        # One copy for all that every step asks for.
+        packed = torch.cat([t.flatten() for t in results[:3]]).cpu().numpy()
+        energies, forces, virials = np.split(packed, np.cumsum([n_atoms, 3 * n_atoms]))
+        virials = virials.reshape(-1, 3, 3)[:, [0, 1, 2, 0, 1, 2], [0, 1, 2, 1, 2, 0]]
+        return Evaluated(
+            energies, forces.reshape(-1, 3), virials,
+            (results[4] * self.model.q_scaler).cpu().numpy() if descriptors else None,
+            results[3].view(-1, 3, 3).double().cpu().numpy() if per_atom else None,
+        )  # fmt: skip
+
+    def _update(self, frames: Sequence[Frame]):
+        """Have the neighbours of ``frames``."""
+        if len(frames) != len(self.lists):
+            self.lists = [None] * len(frames)
+        stale = [
+            k for k, (of, frame) in enumerate(zip(self.lists, frames))
+            if of is None or not of.good_for(frame)
+        ]  # fmt: skip
+        if not stale:
+            return
+        types = [self.lookup[frame.numbers] for frame in frames]
+        for k in stale:
+            on_device = torch.as_tensor(types[k], device=self.device)
+            self.lists[k] = DeviceList.of(frames[k], on_device, self.settings, self.skin)
+        self.rebuilds += len(stale)
+        for kind, near in zip(("radial", "angular"), joined(self.lists)):
+            for name, values in zip(Neighborhood._fields, near):
+                self.room.put(f"{kind} {name}", values)
+        counts = [len(frame) for frame in frames]
+        types = torch.as_tensor(np.concatenate(types), device=self.device)
+        starts = torch.as_tensor(np.cumsum([0, *counts]), dtype=torch.int32, device=self.device)
+        same = self.graph is not None or hasattr(self, "types")
+        if not same or not torch.equal(types, self.types) or not torch.equal(starts, self.starts):
+            self.types, self.starts, self.graph = types, starts, None
+            stops = range(0, len(types), ATOMS_AT_ONCE)
+            self.tiles = [(first, min(first + ATOMS_AT_ONCE, len(types))) for first in stops]
+            self.networks = [FusedNetwork(self.weights, types[a:b]) for a, b in self.tiles]
+            self.element_energy = self.model.element_energy.index_select(0, types)
+
+    def _moving(self) -> Moving:
+        of, near = self.room.tensors, []
+        for kind in ("radial", "angular"):
+            near.append(Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields)))
+        return Moving(of["positions"], of["shifts"], self.types, *near, *self.tables)
+
+    def evaluate(self) -> tuple[Tensor, ...]:
+        """Atom energies (N,), forces (N, 3), virials of frames (B, 9), float64; virials of atoms
+        (N, 9); descriptors (N, D), not scaled. Of what ``room`` holds."""
+        moving, model, terms = self._moving(), self.model, self.model.terms
+        n_atoms, n_radial = len(self.types), self.settings.n_max[0] + 1
+        n_functions, n_components = self.settings.n_max[1] + 1, moving.height.shape[1]
+        like = model.flat
+        q = like.new_empty(n_atoms, self.settings.descriptor_length)
+        q_slope, slope = torch.empty_like(q), like.new_empty(n_atoms, n_functions, n_components)
+        energies, sums = self.element_energy.clone(), like.new_empty(n_atoms, 12)
+        of_values = (terms.factors, terms.coefficients, terms.quartic)
+        of_slopes = (terms.slope_factors, terms.slope_coefficients, terms.quartic, n_radial)
+        for (first, last), network in zip(self.tiles, self.networks):
+            tile = slice(first, last)
+            near, s = neighbor_sums(moving, first, last)
+            q[tile] = descriptors(near, s, *of_values)
+            of_tile, to_q = network.forward(q[tile] * model.q_scaler)
+            energies[tile] += of_tile
+            q_slope[tile] = to_q * model.q_scaler
+            slope[tile] = sum_slopes(q_slope[tile], q[tile], s, *of_slopes)
+        for first, last in self.tiles:
+            sums[first:last] = neighbor_forces(moving, q_slope, slope, first, last)
+            if self.zbl is not None:
+                repelled = repulsions(moving, self.zbl, first, last)
+                sums[first:last] += repelled[:, :12]
+                energies[first:last] += repelled[:, 12]
+        sums = sums.double()
+        virials = segment_sum(sums[:, 3:].contiguous(), None, self.starts, 128)
+        return energies, sums[:, :3], virials, sums[:, 3:], q
+
+    def _replayed(self) -> tuple[Tensor, ...]:
+        """``evaluate``, by a captured graph where that is faster."""
+        if not (kernels_on(self.device) and self.trusted and 0 < len(self.types) <= ATOMS_IN_GRAPH):
+            return self.evaluate()
+        if self.graph is None or self.captured != self.room.moved:
+            direct = self._capture()
+            self.graph.replay()
+            # Graphs of some drivers go wrong silently: one that does not repeat is not used.
+            self.trusted = all(torch.equal(a, b) for a, b in zip(direct, self.outputs))
+            return direct
+        self.graph.replay()
+        return self.outputs
+
+    def _capture(self) -> tuple[Tensor, ...]:
+        """Capture the evaluation; returns what it gives run directly."""
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            direct = self.evaluate()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        self.graph, self.captured = torch.cuda.CUDAGraph(), self.room.moved
+        with torch.cuda.graph(self.graph):
+            self.outputs = self.evaluate()
+        return direct

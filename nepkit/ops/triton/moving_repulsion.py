@@ -1,0 +1,81 @@
+"""ZBL of moving atoms (ops/repulsion.py)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..moving import Moving
+from ..repulsion import Repulsion
+from .launch import options
+from .moving_sums import pair_vectors, sine_and_cosine
+
+
+@triton.jit
+def repulsion_kernel(
+    positions, shifts, types, start, neighbor, shift, cutoff,
+    inner, outer, inverse_length, strength, screening, out, first, n_types,
+    PAIRS: tl.constexpr,
+):  # fmt: skip
+    """out[i] = force (3), virial (9) and energy of the atom of this program."""
+    atom = tl.program_id(0) + first
+    zero = tl.zeros((PAIRS,), dtype=out.dtype.element_ty)
+    energy = zero
+    sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
+    last = tl.load(start + atom + 1)
+    for step in range(tl.load(start + atom), last, PAIRS):
+        place = step + tl.arange(0, PAIRS)
+        real = place < last
+        x, y, z, r, u, _, _, kind, _ = pair_vectors(
+            positions, shifts, types, neighbor, shift, cutoff, atom, place, real, n_types
+        )
+        low = tl.load(inner + kind, mask=real, other=0.0)
+        high = tl.load(outer + kind, mask=real, other=0.0)
+        inside = (u > 0.0) & (r < high)
+        scale = tl.load(inverse_length + kind, mask=real, other=0.0)
+        phi, phi_slope = 0.0 * r, 0.0 * r
+        for k in tl.static_range(4):
+            amplitude = tl.load(screening + kind * 8 + 2 * k, mask=real, other=0.0)
+            rate = scale * tl.load(screening + kind * 8 + 2 * k + 1, mask=real, other=0.0)
+            wave = amplitude * tl.exp(-rate * r)
+            phi += wave
+            phi_slope -= rate * wave
+        over = tl.load(strength + kind, mask=real, other=0.0) / r
+        bare, bare_slope = over * phi, over * (phi_slope - phi / r)
+        # (1 + cos(pi t)) / 2 = cos(pi t / 2)^2 with t from 0 at the inner to 1 at the outer radius
+        width = tl.where(high > low, high - low, 1.0)
+        t = tl.where(r > low, (r - low) / width, 0.0)
+        sine, cosine = sine_and_cosine(tl.where(t < 1.0, t, 1.0))
+        cut_slope = tl.where(r > low, -3.141592653589793 / width * sine * cosine, 0.0)
+        slope = 0.5 * (bare_slope * cosine * cosine + bare * cut_slope)
+        energy += tl.where(inside, 0.5 * bare * cosine * cosine, 0.0)
+        pull = tl.where(inside, slope / r, 0.0)
+        sums = (
+            sums[0] + 2.0 * pull * x, sums[1] + 2.0 * pull * y, sums[2] + 2.0 * pull * z,
+            sums[3] - pull * x * x, sums[4] - pull * y * y, sums[5] - pull * z * z,
+            sums[6] - pull * x * y, sums[7] - pull * y * z, sums[8] - pull * z * x,
+        )  # fmt: skip
+    at = out + tl.program_id(0).to(tl.int64) * 13
+    for axis in tl.static_range(3):
+        tl.store(at + axis, tl.sum(sums[axis], 0))
+        tl.store(at + 3 + 4 * axis, tl.sum(sums[3 + axis], 0))
+    xy, yz, zx = tl.sum(sums[6], 0), tl.sum(sums[7], 0), tl.sum(sums[8], 0)
+    tl.store(at + 4, xy)
+    tl.store(at + 5, zx)
+    tl.store(at + 6, xy)
+    tl.store(at + 8, yz)
+    tl.store(at + 9, zx)
+    tl.store(at + 10, yz)
+    tl.store(at + 12, tl.sum(energy, 0))
+
+
+def launch(moving: Moving, zbl: Repulsion, first: int, last: int) -> Tensor:
+    """Force, virial and energy (N', 13) of the atoms first to last."""
+    out = zbl.strength.new_empty(last - first, 13)
+    if last > first:
+        repulsion_kernel[(last - first,)](
+            moving.positions, moving.shifts, moving.types, *moving.angular, moving.angular_cutoff,
+            *zbl, out, first, moving.n_types, **options("moving_repulsion"),
+        )  # fmt: skip
+    return out
