@@ -87,8 +87,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _train(options: argparse.Namespace):
     from .plot import plot_parity
     from .train import Interrupted, train_nep, train_nep_sharded
+    from .train.place import place
     from .train.signals import RaiseKeyboardInterrupt
-    from .train.world import place
 
     keywords, here = _keywords(options), place()
     with RaiseKeyboardInterrupt() as signals:
@@ -138,8 +138,8 @@ def _keywords(options: argparse.Namespace) -> dict[str, str]:
 def _predict(options: argparse.Namespace):
     from .predict import predict_dataset, predict_dataset_sharded
     from .train.outputs import error_table
+    from .train.place import place
     from .train.signals import RaiseKeyboardInterrupt
-    from .train.world import place
 
     here = place()
     with RaiseKeyboardInterrupt():
@@ -161,6 +161,29 @@ def _check(options: argparse.Namespace):
         print(checked.text(options.all))
         if options.write:
             print(f"written: {write_clean(checked, options.write)}")
+
+
+def _prepare(options: argparse.Namespace):
+    from .prepare import prepare_run, write_subset
+    from .train.signals import RaiseKeyboardInterrupt
+
+    keywords, subset = _keywords(options), options.elements or options.max_frames
+    with RaiseKeyboardInterrupt():
+        if os.path.isdir(options.path):
+            if subset:
+                raise UserError(f"{options.path}: frames are chosen from a file, not from a folder")
+            prepare_run(options.path, out=options.out, **keywords)
+            return
+        if not (subset and options.out):
+            raise UserError(
+                f"{options.path}: give a run directory, or --elements or --max-frames to choose "
+                "frames, and --out FILE.xyz for them"
+            )
+        most = None
+        if options.max_frames is not None:
+            most = int(_positive("--max-frames", options.max_frames))
+        names = options.elements.replace(",", " ").split() if options.elements else None
+        print(write_subset(options.path, options.out, elements=names, max_frames=most).text())
 
 
 def _info(options: argparse.Namespace):
@@ -193,7 +216,7 @@ def _positive(name: str, text: str) -> float:
 
 
 CALLS = {
-    "train": _train, "predict": _predict, "check": _check, "info": _info, "bench": _bench,
+    "train": _train, "predict": _predict, "prepare": _prepare, "check": _check, "info": _info, "bench": _bench,
     "plot": plot, "report": report,
 }  # fmt: skip
 

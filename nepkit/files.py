@@ -103,3 +103,27 @@ def digest(path: Path) -> str:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     return found.hexdigest()
+
+
+def try_lock(file) -> bool:
+    """Lock an open file until it is closed or its process ends; False if another holds it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return _try_lock_windows(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # Any other error means that this file system has no locks: then nobody can hold one.
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
+
+
+def _try_lock_windows(file) -> bool:
+    import msvcrt
+
+    try:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    return True

@@ -24,6 +24,19 @@ examples:
   nepkit predict nep.txt test.xyz --out predictions
   nepkit predict nep.txt test.xyz --out predictions --precision float64
 """,
+    "prepare": """\
+With a run directory: finds all neighbours and keeps them beside the data, for
+trainings on large sets. Without it the first training does so. The file can be
+deleted at any time.
+
+With a file: copies chosen frames as they are, and writes a nep.in beside them
+that names their elements, if there is none.
+
+examples:
+  nepkit prepare PbTe
+  nepkit prepare nep89.xyz --elements Mo,S,W --out MoSW/train.xyz
+  nepkit prepare big.xyz.gz --max-frames 5000 --out small/train.xyz
+""",
     "check": """\
 Serious findings spoil a training or are refused by it, suspicious ones deserve
 a look, notes are allowed. The exit code is 0, or 2 for an unreadable file.

@@ -51,11 +51,23 @@ def build_parser() -> argparse.ArgumentParser:
     add("--descriptors", action="store_true", help="also write descriptor.out")
     for command in (train, predict):
         _add_computing(command)
+    _add_prepare(commands)
     _add_check(commands)
     _add_info(commands)
     _add_bench(commands)
     _add_plot_and_report(commands)
     return parser
+
+
+def _add_prepare(commands):
+    prepare = _command(commands, "prepare", "make data ready ahead, or choose frames")
+    prepare.set_defaults(seed=None)
+    add = prepare.add_argument
+    add("path", metavar="RUN_DIR or FILE.xyz", help="run directory, or a file to choose from")
+    add("keywords", nargs="*", metavar="key=value", help="keywords of nep.in, replace its lines")
+    add("--elements", metavar="A,B,...", help="frames made of these elements alone")
+    add("--max-frames", metavar="N", help="at most N frames, of all compositions alike")
+    add("--out", metavar="PATH", help="FILE.xyz for the frames; folder for a run's results")
 
 
 def _add_check(commands):

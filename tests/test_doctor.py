@@ -384,7 +384,7 @@ def test_clean_copies_overwrite_nobodys_file(tmp_path, capsys):
     write_xyz(tmp_path / "data.xyz", sound_frames(5))
     (tmp_path / "mine.xyz").write_text("mine")
     for name, told in (
-        ("data.xyz", "is the file that is checked"),
+        ("data.xyz", "is the file that is copied"),
         ("mine.xyz", "not written by nepkit"),
     ):
         before = (tmp_path / name).read_bytes()

@@ -13,7 +13,7 @@ FILES = sorted((ROOT / "nepkit").rglob("*.py"))
 # A module imports from its own layer and those below.
 LAYERS = [
     ["cli", "cli_look", "parser", "help_pages"],
-    ["calculator", "predict", "doctor", "info", "bench"],
+    ["calculator", "predict", "doctor", "info", "bench", "prepare"],
     ["plot", "profile", "report"],
     ["results"],
     ["train"],

@@ -17,9 +17,9 @@ from nepkit.config import read_nep_in
 from nepkit.data.sampler import dealt, ranges
 from nepkit.data.storing import open_store
 from nepkit.train import checkpoint
+from nepkit.train.place import first_host, place
 from nepkit.train.residence import memory_budget
 from nepkit.train.stop import check_max_time
-from nepkit.train.world import first_host, place
 
 # Trains and predicts in the folders of a run, interrupts one of them by a signal to the last
 # process, and goes on with it; what each process saw goes to seen-RANK.json.

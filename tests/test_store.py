@@ -1,7 +1,12 @@
 """The store on disk: equal to what is prepared in memory, and never taken for another."""
 
+import errno
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import fields, replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -9,12 +14,14 @@ import pytest
 import torch
 from structures import TWO, model_settings, odd_frames
 
-from nepkit.data import storing
+import nepkit
+from nepkit import files
+from nepkit.data import storing, workers
 from nepkit.data.block import ARRAYS
 from nepkit.data.known import Labels
 from nepkit.data.prepared import Surroundings, prepare
 from nepkit.data.storing import open_store
-from nepkit.data.xyz import read_xyz
+from nepkit.data.xyz import check_elements, read_xyz
 from nepkit.errors import UserError
 from nepkit.units import ELEMENTS
 
@@ -191,3 +198,153 @@ def test_mistakes_are_those_of_the_reader(source):
     with pytest.raises(UserError, match="cannot be read"):
         opened(source.with_name("nothing.xyz"))
     assert [path.name for path in source.parent.iterdir()] == ["train.xyz"]
+
+
+def test_what_cannot_lie_beside_the_source_lies_in_another_folder(source, tmp_path, monkeypatch):
+    """As on a read-only file system, which root cannot have by permissions."""
+    spare = tmp_path / "out"
+    spare.mkdir()
+    write = files._write_and_sync
+
+    def refused(path, data):
+        if path.parent == source.parent:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        write(path, data)
+
+    monkeypatch.setattr(files, "_write_and_sync", refused)
+    with pytest.raises(UserError, match="read-only"):
+        opened(source)
+    said = []
+    for _ in range(2):
+        store = opened(source, said, spare=spare)
+        assert store.path.parent == spare
+    assert said == [] and [path.name for path in spare.iterdir()] == [store.path.name]
+    assert_same(store.prepared(dtype=torch.float32), prepared_in_memory(source))
+
+
+# Builds a store where files can have so many bytes alone, as on a full disk.
+FULL = """
+import resource, signal, sys
+from nepkit import UserError
+from nepkit.config import ModelSettings
+import nepkit
+from nepkit import files
+from nepkit.data import storing, workers
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+storing.PIECE = 2000
+source, elements = sys.argv[1], tuple(sys.argv[2].split())
+for size in map(int, sys.argv[3:]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        storing.open_store(source, ModelSettings(elements, (5.0, 4.5), (3.5, 4.0)))
+        print(size, "built")
+    except UserError as error:
+        print(size, error)
+"""
+
+
+def python(code, *arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], text=True, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files are POSIX")
+def test_a_full_disk_is_told_of_and_leaves_nothing(source):
+    sizes = 0, 100, 3000, 50_000, 200_000, 10**8
+    process = python(FULL, source, " ".join(TWO), *sizes)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err  # HDF5 can crash when the process ends
+    lines = out.splitlines()
+    assert lines[-1] == f"{sizes[-1]} built", out
+    assert len(lines) == len(sizes) and all("cannot be written" in line for line in lines[:-1])
+    assert len(list(source.parent.iterdir())) == 2
+    said = []
+    assert_same(opened(source, said).prepared(dtype=torch.float32), prepared_in_memory(source))
+    assert said == []
+
+
+# Builds a store by two workers, slowly.
+SLOW = """
+import sys, time
+from nepkit.config import ModelSettings
+import nepkit
+from nepkit import files
+from nepkit.data import storing, workers
+storing.PIECE, storing.WORTH_A_WORKER = 1000, 2000
+storing.processors = lambda: 2
+add = storing.StoreWriter.add
+
+def slow(*arguments):
+    print("adding", flush=True)
+    time.sleep(0.05)
+    add(*arguments)
+
+storing.StoreWriter.add = slow
+storing.open_store(sys.argv[1], ModelSettings(tuple(sys.argv[2].split()), (5.0, 4.5), (3.5, 4.0)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_process_leaves_nothing_in_the_way(source, how):
+    for pieces in (1, 3):
+        process = python(SLOW, source, " ".join(TWO))
+        for _ in range(pieces):
+            assert process.stdout.readline() == "adding\n"
+        process.send_signal(how)
+        _, err = process.communicate(timeout=60)  # the workers hold its pipes until they end
+        assert process.returncode != 0 and (how == signal.SIGINT or err == "")
+        left = [path for path in source.parent.iterdir() if path != source]
+        assert len(left) == (how == signal.SIGKILL) and all(p.suffix == ".tmp" for p in left)
+    said = []
+    assert_same(opened(source, said).prepared(dtype=torch.float32), prepared_in_memory(source))
+    assert said == [] and len(list(source.parent.iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_waits_for_another_process(source):
+    process = python(SLOW, source, " ".join(TWO))
+    assert process.stdout.readline() == "adding\n"
+    said = []
+    store = opened(source, said)
+    assert len(said) == 1 and "another process is making it" in said[0]
+    assert_same(store.prepared(dtype=torch.float32), prepared_in_memory(source))
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and len(list(source.parent.iterdir())) == 2
+
+
+def test_workers_come_to_the_same(source, monkeypatch):
+    path = opened(source).path
+    alone = {name: data[:] for name, data in h5py.File(path, "r").items()}
+    path.unlink()
+    monkeypatch.setattr(storing, "PIECE", 1000)
+    monkeypatch.setattr(storing, "WORTH_A_WORKER", 2000)
+    monkeypatch.setattr(storing, "processors", lambda: 2)
+    opened(source)
+    together = h5py.File(path, "r")
+    assert together.keys() == alone.keys()
+    for name, values in alone.items():
+        assert values.tobytes() == together[name][:].tobytes() or name == "sources"
+    text = source.read_text().replace("energy=-6.0", "energy=six", 1)
+    source.write_text(text)
+    with pytest.raises(UserError, match="energy=six"):
+        opened(source)
+
+
+def test_a_worker_that_dies_is_told_of(source, monkeypatch):
+    tasks = [(os.fspath(source), SETTINGS, None)] * 3
+    with pytest.raises(RuntimeError, match="ended with code 7"):
+        list(workers.mapped(os._exit, [7], 1))
+    with pytest.raises(RuntimeError, match="ended with code 1"):  # an error of our own
+        list(workers.mapped(storing.prepare_text, tasks, 1))
+
+
+def test_elements_that_the_model_lacks_are_all_named(source):
+    with pytest.raises(UserError) as wanted:
+        check_elements(read_xyz(source), ("Si",))
+    with pytest.raises(UserError) as found:
+        open_store(source, model_settings(("Si",)))
+    assert str(found.value) == str(wanted.value)

@@ -13,8 +13,8 @@ from .block import Block
 from .known import Labels
 from .store import RECORDS
 
-# Bytes of a chunk of the file, the least that is read.
-CHUNK = 1 << 18
+# Bytes of a chunk of the file, the least that is read: of pairs and rows, of atoms and frames.
+LARGE, SMALL = 1 << 18, 1 << 15
 
 
 class StoreWriter:
@@ -37,19 +37,20 @@ class StoreWriter:
         """Append frames."""
         numbers = [self.sources.setdefault(name, len(self.sources)) for name in labels.sources]
         source = np.array(numbers, np.int32)[labels.source]
-        for name, (_, axis) in RECORDS.items():
+        for name, (kind, axis) in RECORDS.items():
             values = getattr(block, name, None)
             values = getattr(labels, name) if values is None else values
-            self._append(name, source if name == "source" else values, axis)
+            self._append(name, source if name == "source" else values, axis, kind)
         self.pair_types = np.union1d(self.pair_types, block.row_index[1])
         self.raw.check()
 
-    def _append(self, name: str, values: np.ndarray, axis: int):
+    def _append(self, name: str, values: np.ndarray, axis: int, kind: int):
         if name not in self.file:
             shape = [0 if k == axis else n for k, n in enumerate(values.shape)]
             limit = [None if k == axis else n for k, n in enumerate(values.shape)]
             width = values.itemsize * int(np.prod(shape[:axis] + shape[axis + 1 :], dtype=int))
-            chunk = [max(CHUNK // width, 1) if k == axis else n for k, n in enumerate(values.shape)]
+            size = SMALL if kind in (0, 4) else LARGE
+            chunk = [max(size // width, 1) if k == axis else n for k, n in enumerate(values.shape)]
             self.file.create_dataset(
                 name, shape, values.dtype, maxshape=tuple(limit), chunks=tuple(chunk)
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from tqdm import tqdm
 
 from ..config import ModelSettings
 from ..errors import UserError
-from ..files import Unwritable, digest, write_atomically
+from ..files import Unwritable, digest, try_lock, write_atomically
 from .block import Block, find_block
 from .known import Labels
 from .prepared import ATOMS_AT_ONCE, type_lookup
@@ -27,8 +28,8 @@ from .xyz import check_elements, iter_xyz
 # Bytes of text that are prepared at a time, and for which one more worker is started: its start
 # takes as long as its share of the work.
 PIECE, WORTH_A_WORKER = 500_000, 4_000_000
-# Seconds after which what was being written beside a store is taken for a killed process's.
-ABANDONED = 3600.0
+# Seconds between looks whether another process is done.
+LOOK = 0.2
 
 
 def open_store(
@@ -56,23 +57,50 @@ def open_store(
     name = store_name(source, settings)
     key = key_of(content or digest(source), settings)
     folders = [source.parent] if spare is None else [source.parent, Path(spare)]
-    for folder in folders:
-        if (folder / name).exists():
-            try:
-                return Store(folder / name, key, source)
-            except Unusable as reason:
-                tell(f"{folder / name}: {reason}; it is made anew")
-    for number, folder in enumerate(folders, start=1):
+    paths = [folder / name for folder in folders]
+    for path in paths:
+        if found := _found(path, key, source, tell):
+            return found
+    for path in paths:
+        if _waited(path, tell) and (found := _found(path, key, source, tell)):
+            return found
         try:
-            _build(folder / name, key, source, settings, progress)
+            _build(path, key, source, settings, progress)
             break
         except Unwritable:
-            if number == len(folders):
+            if path == paths[-1]:
                 raise
     if _stamp(source) != before:
-        (folder / name).unlink()
+        path.unlink()
         raise UserError(f"{source}: was changed while it was read; give the command again")
-    return Store(folder / name, key, source)
+    return Store(path, key, source)
+
+
+def _found(path: Path, key: dict, source: Path, tell: Callable[[str], None]) -> Store | None:
+    """The store at ``path`` if there is one of ``key``."""
+    if not path.exists():
+        return None
+    try:
+        return Store(path, key, source)
+    except Unusable as reason:
+        tell(f"{path}: {reason}; it is made anew")
+        return None
+
+
+def _waited(path: Path, tell: Callable[[str], None]) -> bool:
+    """Remove what killed processes left of the store, and wait for one that is at work."""
+    waited = False
+    for part in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        while part.exists():
+            with contextlib.suppress(OSError), open(part, "rb") as file:
+                if try_lock(file):
+                    part.unlink()
+                    break
+            if not waited:
+                tell(f"{path}: another process is making it; waiting")
+                waited = True
+            time.sleep(LOOK)
+    return waited
 
 
 def _stamp(source: Path) -> tuple | None:
@@ -86,16 +114,11 @@ def _stamp(source: Path) -> tuple | None:
 
 def _build(path: Path, key: dict, source: Path, settings: ModelSettings, progress: bool):
     """Write the store of ``source`` to ``path``."""
-    for leftover in path.parent.glob(f"{path.name}.*.tmp"):
-        abandoned = time.time() - leftover.stat().st_mtime > ABANDONED
-        if abandoned and re.fullmatch(r"[0-9a-f]{8}", leftover.name.split(".")[-2]):
-            leftover.unlink(missing_ok=True)
-    # Known before the work: a folder that cannot be written, and elements that nep.in lacks.
-    pieces = prepared_pieces(source, settings, progress)
 
     def write(file: IO[bytes]):
+        try_lock(file)
         with StoreWriter(file.name, key) as writer:
-            for labels, block in pieces:
+            for labels, block in prepared_pieces(source, settings, progress):
                 writer.add(labels, block)
 
     write_atomically(path, write)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections import deque
@@ -75,6 +74,7 @@ class _Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _COMMAND.format(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent alone
         )  # fmt: skip
         self._send(function)
 
@@ -109,7 +109,6 @@ class _Worker:
 
 def serve():
     """Do what comes in by the standard input until it ends; called in the worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     tasks: IO[bytes] = sys.stdin.buffer
@@ -123,5 +122,8 @@ def serve():
             answer = True, function(task)
         except UserError as error:
             answer = False, error
-        pickle.dump(answer, results, protocol=pickle.HIGHEST_PROTOCOL)
-        results.flush()
+        try:
+            pickle.dump(answer, results, protocol=pickle.HIGHEST_PROTOCOL)
+            results.flush()
+        except BrokenPipeError:  # the parent was killed
+            os._exit(1)

@@ -14,19 +14,21 @@ from ..files import write_atomically
 from ..train.folder import OutputFolder
 
 # Not that of a run: --restart moves a run's files away, but data stay where they are.
-MANIFEST = "nepkit_check.json"
+MANIFEST = "nepkit_copies.json"
 _OPEN = {".gz": gzip.open, ".xz": lzma.open}
 
 
-def write_without(source: str, target: Path, spans: Iterable[tuple[int, int]]):
+def write_without(
+    source: str, target: Path, spans: Iterable[tuple[int, int]], option: str = "--write"
+):
     """Write ``source`` to ``target`` without the lines (first, how many) of ``spans``, ascending.
 
     Both may be compressed, by their names. Raises ``UserError`` rather than overwrite a file that
-    an earlier call did not write.
+    an earlier call did not write. ``option``: of the command, which names the target.
     """
     if target.exists() and os.path.samefile(source, target):
-        raise UserError(f"{target}: is the file that is checked; give another name with --write")
-    with OutputFolder(target.parent, MANIFEST, "--write") as folder:
+        raise UserError(f"{target}: is the file that is copied; give another name with {option}")
+    with OutputFolder(target.parent, MANIFEST, option) as folder:
         folder.claim([target.name])
         write_atomically(target, lambda file: _copy(source, target, spans, file))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import digest, write_atomically
+from ..files import digest, try_lock, write_atomically
 
 MANIFEST = "nepkit_run.json"
 LOCK = "nepkit.lock"
@@ -48,7 +47,7 @@ class OutputFolder:
                 f"{self.path}: cannot be written to ({error.strerror}); give a folder with {self.option}"
             ) from error
         try:
-            if not _try_lock(self._lock):
+            if not try_lock(self._lock):
                 raise UserError(
                     f"{self.path}: another run is at work here; "
                     f"wait for it or give another folder with {self.option}"
@@ -168,30 +167,6 @@ def at_work(path: Path) -> bool:
     """Whether a run is writing to a folder; changes nothing there."""
     try:
         with open(path / LOCK, "rb") as file:
-            return not _try_lock(file)
+            return not try_lock(file)
     except OSError:
         return False
-
-
-def _try_lock(file) -> bool:
-    """Lock an open file until it is closed or its process ends; False if another holds it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return _try_lock_windows(file)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # Any other error means that this file system has no locks: then nobody can hold one.
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
-    return True
-
-
-def _try_lock_windows(file) -> bool:
-    import msvcrt
-
-    try:
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-    except OSError:
-        return False
-    return True

@@ -24,6 +24,7 @@ from .judging import DataSet, errors_of, judge
 from .log import NoTable, RunLog, Table
 from .loss import label_counts, regularisation
 from .outputs import Errors, kept_at, save_potential
+from .place import launcher
 from .profiling import NAME, Recording
 from .report import ReportTable, formula, numbers_of, progress
 from .schedule import learning_rate
@@ -31,7 +32,7 @@ from .signals import Interrupted
 from .step import Step
 from .stop import Stopping
 from .tensorboard import Scalars
-from .world import ALONE, World, launcher
+from .world import ALONE, World
 
 # A run ends when so many steps in a row gave no finite gradient.
 UNUSABLE_STEPS = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..data.store import Store, store_name
 from ..data.storing import open_store
 from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
+from ..files import Unwritable
 from .world import ALONE, World
 
 # Bytes of text from which a file gets a store: reading and preparing take some 0.2 s a MB.
@@ -78,16 +78,31 @@ def sizes_of(sources: dict[str, Source]) -> tuple[int, int, int]:
 
 
 def _read(path: Path, settings: ModelSettings, folder: Path | None, log, world: World) -> Source:
-    if folder is not None and world.from_first(lambda: _has_store(path, settings, folder)):
-        open_it = partial(open_store, path, settings, spare=folder, tell=log)
-        if world.size > 1:
-            world.from_first(lambda: open_it(progress=True).close())
-        store = open_it(progress=world.first)
-        return Source(store.labels, store=store)
+    if folder is not None:
+        store = _store(path, settings, folder, log, world)
+        if store is not None:
+            return Source(store.labels, store=store)
     frames = read_xyz(path, progress=world.first)
     check_elements(frames, settings.elements)
     lookup = type_lookup(settings.elements)
     return Source(Labels.of(frames, [lookup[frame.numbers] for frame in frames]), frames)
+
+
+def _store(path: Path, settings: ModelSettings, folder: Path, log, world: World) -> Store | None:
+    """The store of a large file, which the first process makes."""
+    opened = []
+
+    def make() -> bool:
+        if _has_store(path, settings, folder):
+            try:
+                opened.append(open_store(path, settings, spare=folder, progress=True, tell=log))
+            except Unwritable as error:
+                log(f"warning: {error}; the neighbours are found again in every run")
+        return bool(opened)
+
+    if not world.from_first(make):
+        return None
+    return opened[0] if opened else open_store(path, settings, spare=folder, tell=log)
 
 
 def _has_store(path: Path, settings: ModelSettings, folder: Path) -> bool:

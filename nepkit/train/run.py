@@ -16,6 +16,7 @@ from .log import RunLog
 from .loop import Run
 from .outputs import Errors, error_table
 from .parametrisation import is_shared
+from .place import RESTARTS, launcher
 from .prediction import predict_run
 from .profiling import check_profile
 from .reading import read_data, sizes_of
@@ -25,7 +26,6 @@ from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
-from .world import RESTARTS, launcher
 
 
 def train_nep(
