@@ -24,7 +24,7 @@ from nepkit.train.stop import check_max_time
 # a run by a signal to the last process, goes on with it, and predicts. What each process saw goes to
 # seen-RANK.json.
 PROGRAM = """
-import json, os, signal, sys
+import json, os, shutil, signal, sys
 from pathlib import Path
 from nepkit import Interrupted, UserError, predict_dataset_sharded, train_nep_sharded
 from nepkit.train import loop
@@ -51,6 +51,8 @@ try:
 except Interrupted:
     seen["steps"] = len(calls)
 loop.learning_rate = rate
+if rank == 0:
+    shutil.copytree(top / "broken", top / "left")
 train_nep_sharded(top / "broken", **exact)
 files = top / "double" / "nep.txt", top / "double" / "train.xyz"
 predicted = predict_dataset_sharded(*files, out=top / "out", **exact)
@@ -89,6 +91,11 @@ def compare(top: Path, count: int, *runs: tuple[str, str, float]):
     log = (top / "broken" / "nepkit.log").read_text()
     assert "interrupted after step 8 of 30" in log
     assert_same_run(top / "double", top / "broken")
+    # Another number of processes goes on with the same batches.
+    train_nep(top / "left", device="cpu", precision="float64")
+    assert_same_but_for_sums(top / "double", top / "left")
+    log = (top / "left" / "nepkit.log").read_text()
+    assert f"processes were {count}, now 1: the batches stay the same" in log
     files = top / "double" / "nep.txt", top / "double" / "train.xyz"
     whole = predict_dataset(*files, device="cpu", precision="float64").prediction
     for found in seen:
