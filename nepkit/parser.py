@@ -78,7 +78,7 @@ def _add_check(commands):
     add("--max-force", metavar="F", help="eV/Å, larger is serious (default: from the data)")
     add(
         "--write", metavar="FILE.xyz",
-        help="copy the training frames that have no serious finding, their text as it is",
+        help="copy the training frames without serious and suspicious ones, their text as it is",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ CLOSE, TOO_CLOSE = 0.5, 0.3
 # Energies farther than this from what the elements' energies give: eV/atom, and median deviations.
 FAR, FAR_DEVIATIONS = 10.0, 30.0
 # The same, worth a look.
-ODD, ODD_DEVIATIONS = 1.0, 15.0
+ODD, ODD_DEVIATIONS = 0.3, 15.0
 # The same from the median of ten frames or more of one composition.
 UNLIKE, UNLIKE_DEVIATIONS, LEAST_ALIKE = 0.5, 20.0, 10
 # Largest force of a frame, eV/Å, and in medians over the frames: worth a look, and a mistake.

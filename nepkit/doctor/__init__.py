@@ -15,7 +15,7 @@ from ..train.start import data_files
 from ..units import ELEMENTS
 from .clean import write_without
 from .facts import Facts, Surveyor
-from .findings import SERIOUS, Finding
+from .findings import SERIOUS, SUSPICIOUS, Finding
 from .groups import duplicates
 from .notes import all_notes
 from .rules import all_frames
@@ -37,13 +37,13 @@ class Checked:
     from_nep_in: bool
     batch: int | None = None  # frames a step, where nep.in says so
 
-    def serious_frames(self, path: str) -> list[int]:
-        """Frames of a file with a serious finding, ascending."""
+    def frames(self, path: str, *severities: str) -> list[int]:
+        """Frames of a file with a finding of these severities, ascending."""
         return sorted(
             {
                 finding.frame
                 for finding in self.findings
-                if finding.severity == SERIOUS and finding.path == path
+                if finding.severity in severities and finding.path == path
                 and finding.frame is not None
             }
         )  # fmt: skip
@@ -96,15 +96,18 @@ def check_data(path: str | os.PathLike, *, max_force: float | None = None) -> Ch
 
 
 def write_clean(checked: Checked, target: str | os.PathLike) -> str:
-    """Copy the (training) file without its frames with serious findings; says what it did."""
+    """Copy the (training) file without its serious and suspicious frames; says what it did."""
     facts = checked.facts[0]
-    frames = checked.serious_frames(facts.path)
+    serious = checked.frames(facts.path, SERIOUS)
+    frames = checked.frames(facts.path, SERIOUS, SUSPICIOUS)
     if len(frames) == len(facts):
-        raise UserError(f"{facts.path}: every frame has a serious finding; nothing to write")
+        raise UserError(f"{facts.path}: every frame is serious or suspicious; nothing to write")
     spans = [(int(facts.line[k]), int(facts.n_atoms[k]) + 2) for k in frames]
     write_without(facts.path, Path(target), spans)
     left_out = f" (without {', '.join(map(str, frames[:10]))}" if frames else ""
     left_out += "" if not frames else ", ...)" if len(frames) > 10 else ")"
+    if frames:
+        left_out += f": {len(serious):,} serious, {len(frames) - len(serious):,} suspicious"
     return f"{target}: {len(facts) - len(frames):,} of {len(facts):,} frames{left_out}"
 
 
