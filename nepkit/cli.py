@@ -37,7 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         if os.environ.get("NEPKIT_DEBUG"):
             traceback.print_exc()
-        if not error.told:
+        if error.told is False:
+            print(f"nepkit: {error}", file=sys.stderr)
+        elif error.told is None:
             _say(str(error))
         return 2
     except KeyboardInterrupt as error:
@@ -63,9 +65,10 @@ def _say(text: str, late: bool = False):
 
 def _speaks(text: str, late: bool = False) -> bool:
     """Whether of several processes this one says ``text``."""
-    world = sys.modules.get("nepkit.train.world")
-    if world is None:
+    if not {"RANK", "SLURM_PROCID"} & os.environ.keys():
         return True
+    from .train import world
+
     first = world.says("a last word")
     return first if late else world.says(text)
 

@@ -39,7 +39,9 @@ def own_device(name: str) -> torch.device:
     if count == 0:
         return choose_device(name)
     if 1 < count <= found.local:
-        raise UserError(f"process {found.local} of this machine has no GPU: there are {count}")
+        error = UserError(f"process {found.local} of this machine has no GPU: there are {count}")
+        error.told = found.local > count  # the first without one tells it
+        raise error
     return choose_device(f"cuda:{found.local if count > 1 else 0}")
 
 

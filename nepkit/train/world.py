@@ -173,11 +173,14 @@ def _leave():
 
 
 def says(text: str) -> bool:
-    """Whether this process is the first of its run to come with ``text``: then it prints it."""
-    store = _store()
+    """Whether this process is the first of its run to come with ``text``: then it prints it.
+
+    Before they have met, all come upon the same, and rank 0 says it.
+    """
+    store, found = _store(), place()
+    rank = 0 if found is None else found.rank
     if store is None:
-        return True
-    rank = torch.distributed.get_rank()
+        return rank == 0
     key = f"nepkit/said/{hashlib.sha256(text.encode()).hexdigest()}"
     try:
         first = store.add(key, 1) == 1
