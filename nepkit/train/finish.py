@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from .judging import errors_of
 from .loop import Run
@@ -14,9 +15,13 @@ def finish(run: Run) -> dict[str, Errors]:
     """Write the results of a run that has taken all its steps; nep.txt comes last."""
     file, predictions = run.judge()
     found = errors_of(run.sets, predictions, run.world)
-    parts = run.world.gather([(predictions[data.name], data.targets) for data in run.sets])
-    if not run.world.first:
-        return found
+    parts = run.world.to_first([(predictions[data.name], data.targets) for data in run.sets])
+    run.world.from_first(lambda: _write(run, file, found, parts))
+    return found
+
+
+def _write(run: Run, file: NepFile, found: dict[str, Errors], parts: list):
+    """All files; ``parts``: predictions and labels of each data set, of each process."""
     path, log = run.folder.path, run.log
     for data, of_set in zip(run.sets, zip(*parts)):
         write_outputs(path, data.name, *(joined(list(pieces)) for pieces in zip(*of_set)))
@@ -36,4 +41,3 @@ def finish(run: Run) -> dict[str, Errors]:
     if run.best_step < run.total:
         log(f"the loss on {judged}.xyz was lowest at step {run.best_step}: nep_best.txt")
     log(error_table(found))
-    return found

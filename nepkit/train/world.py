@@ -72,6 +72,14 @@ class World:
             self._do(torch.distributed.all_gather_object, found, value)
         return found
 
+    def to_first(self, value: Result) -> list[Result]:
+        """What each process gives, by rank, on the first; nothing on the others."""
+        found = [value]
+        if self.size > 1:
+            found = [None] * self.size if self.first else None
+            self._do(torch.distributed.gather_object, value, found, dst=0)
+        return found or []
+
     def from_first(self, function: Callable[[], Result]) -> Result:
         """What ``function`` returns, or the mistake that it raises, where the first process calls it.
 
