@@ -37,7 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         if os.environ.get("NEPKIT_DEBUG"):
             traceback.print_exc()
-        if not error.told:
+        if error.told is False:
+            print(f"nepkit: {error}", file=sys.stderr)
+        elif error.told is None:
             _say(str(error))
         return 2
     except KeyboardInterrupt as error:
@@ -63,9 +65,10 @@ def _say(text: str, late: bool = False):
 
 def _speaks(text: str, late: bool = False) -> bool:
     """Whether of several processes this one says ``text``."""
-    world = sys.modules.get("nepkit.train.world")
-    if world is None:
+    if not {"RANK", "SLURM_PROCID"} & os.environ.keys():
         return True
+    from .train import world
+
     first = world.says("a last word")
     return first if late else world.says(text)
 
@@ -87,8 +90,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _train(options: argparse.Namespace):
     from .plot import plot_parity
     from .train import Interrupted, train_nep, train_nep_sharded
+    from .train.place import place
     from .train.signals import RaiseKeyboardInterrupt
-    from .train.world import place
 
     keywords, here = _keywords(options), place()
     if options.finetune is not None:
@@ -142,9 +145,9 @@ def _keywords(options: argparse.Namespace) -> dict[str, str]:
 
 def _predict(options: argparse.Namespace):
     from .predict import predict_dataset, predict_dataset_sharded
+    from .train.place import place
     from .train.prediction import print_errors
     from .train.signals import RaiseKeyboardInterrupt
-    from .train.world import place
 
     here = place()
     with RaiseKeyboardInterrupt():

@@ -11,7 +11,8 @@ class UserError(Exception):
     Programs end with exit code 2 and print the message without a traceback.
     """
 
-    told = False  # whether another process of the same run tells the user
+    # Whether another process of the same run tells the user; None: they settle it.
+    told: bool | None = None
 
 
 def at(path: str | os.PathLike, line: int | None = None, frame: int | None = None) -> str:

@@ -9,6 +9,7 @@ of its write of the N-th checkpoint, ``full`` and ``read-only`` put the folder o
 room, and on one that cannot be written to. Prints what was seen as JSON.
 """
 
+import atexit
 import json
 import os
 import random
@@ -49,6 +50,7 @@ def start(folder: Path, size: int, prepare=lambda: None) -> list[int]:
                     prepare()
                 code = cli.main(["train", str(folder), "--device", "cpu"])
                 sys.stdout.flush()
+                atexit._run_exitfuncs()
             finally:
                 os._exit(code)
         children.append(child)

@@ -1,6 +1,7 @@
 """Programs run by torchrun, and run directories whose batches do not come out even."""
 
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -46,3 +47,24 @@ def torchrun(count: int, *words: str | Path, check: bool = True, options=(), tim
         process.terminate()  # which ends its processes too
     assert not check or process.returncode == 0, out + err
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def processes(count: int, *words: str | Path, timeout=120):
+    """The same without torchrun: its variables alone."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    command = [sys.executable, *map(str, words)]
+    started = [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=environment(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), **place),
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=timeout)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert not any(process.returncode for process in started), "\n".join(said)

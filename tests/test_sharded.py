@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from run_files import make_run
-from shares import odd_run, torchrun
+from shares import odd_run, processes
 from test_resume import assert_same_run
 
 from nepkit import Interrupted, UserError, predict_dataset, train_nep
@@ -17,26 +16,27 @@ from nepkit.config import read_nep_in
 from nepkit.data.sampler import dealt, ranges
 from nepkit.data.storing import open_store
 from nepkit.train import checkpoint
+from nepkit.train.place import first_host, place
 from nepkit.train.residence import memory_budget
 from nepkit.train.stop import check_max_time
-from nepkit.train.world import first_host, place
 
-# Trains and predicts in the folders of a run, interrupts one of them by a signal to the last
-# process, and goes on with it; what each process saw goes to seen-RANK.json.
+# Trains in folders of a run, NAME:PRECISION:BYTES each (data may take so many bytes), then interrupts
+# a run by a signal to the last process, goes on with it, and predicts. What each process saw goes to
+# seen-RANK.json.
 PROGRAM = """
-import json, os, signal, sys
+import json, os, shutil, signal, sys
 from pathlib import Path
 from nepkit import Interrupted, UserError, predict_dataset_sharded, train_nep_sharded
 from nepkit.train import loop
 from nepkit.train.residence import memory_budget
 
 top, rank, last = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) - 1
-seen = {}
-for precision in ("float64", "float32"):
-    found = train_nep_sharded(top / precision, device="cpu", precision=precision)
-    seen[precision] = {name: errors.force for name, errors in found.items()}
-with memory_budget(5_000):
-    train_nep_sharded(top / "stored", device="cpu", precision="float64")
+seen, exact = {}, {"device": "cpu", "precision": "float64"}
+for word in sys.argv[2:]:
+    name, precision, n_bytes = word.split(":")
+    with memory_budget(float(n_bytes)):
+        found = train_nep_sharded(top / name, device="cpu", precision=precision)
+    seen[name] = {name: errors.force for name, errors in found.items()}
 rate, calls = loop.learning_rate, []
 
 def interrupting(*arguments):
@@ -47,80 +47,80 @@ def interrupting(*arguments):
 
 loop.learning_rate = interrupting
 try:
-    train_nep_sharded(top / "broken", device="cpu", precision="float64")
+    train_nep_sharded(top / "broken", **exact)
 except Interrupted:
     seen["steps"] = len(calls)
 loop.learning_rate = rate
-before = (top / "broken" / "checkpoint.pt").read_bytes()
-(top / f"before-{rank}.pt").write_bytes(before)
-train_nep_sharded(top / "broken", device="cpu", precision="float64")
-predicted = predict_dataset_sharded(
-    top / "float64" / "nep.txt", top / "float64" / "train.xyz", out=top / "out", device="cpu",
-    precision="float64",
-)
+if rank == 0:
+    shutil.copytree(top / "broken", top / "left")
+train_nep_sharded(top / "broken", **exact)
+files = top / "double" / "nep.txt", top / "double" / "train.xyz"
+predicted = predict_dataset_sharded(*files, out=top / "out", **exact)
 seen["energies"] = predicted.prediction.energy.tolist()
 try:
-    train_nep_sharded(top / "float64", device="cpu", precision="float64", neuron=5)
+    train_nep_sharded(top / "double", **exact, neuron=5)
 except UserError as error:
     seen["mistake"] = str(error)
 (top / f"seen-{rank}.json").write_text(json.dumps(seen))
 """
+# Name, precision and memory of the runs that are compared.
+DOUBLE, SINGLE = ("double", "float64", 1e9), ("single", "float32", 1e9)
+# Their frames are read from a store, a few at a time.
+STORED = ("stored", "float64", 5e3)
 
 
-def compare(top: Path, count: int):
+def compare(top: Path, count: int, *runs: tuple[str, str, float]):
     """What one process and ``count`` of them make of the same runs."""
-    for name in ("float64", "float32", "broken", "stored"):
-        odd_run(top / name)
-    settings = read_nep_in(top / "stored" / "nep.in").model
-    open_store(top / "stored" / "train.xyz", settings).close()
-    torchrun(count, write(top / "program.py", PROGRAM), top)
+    for name in [*(name for name, *_ in runs), "broken"]:
+        stored(odd_run(top / name), name)
+    words = [f"{name}:{precision}:{n_bytes}" for name, precision, n_bytes in runs]
+    processes(count, write(top / "program.py", PROGRAM), top, *words)
     seen = [json.loads((top / f"seen-{rank}.json").read_text()) for rank in range(count)]
-    for precision in ("float64", "float32"):
-        alone = odd_run(top / f"{precision}-alone")
-        errors = train_nep(alone, device="cpu", precision=precision)
+    for name, precision, n_bytes in runs:
+        alone, together = stored(odd_run(top / f"{name}-alone"), name), top / name
+        with memory_budget(n_bytes):
+            errors = train_nep(alone, device="cpu", precision=precision)
+        wanted = {name: of_set.force for name, of_set in errors.items()}
         limit = 1e-10 if precision == "float64" else 1e-5
         for found in seen:
-            assert found[precision] == pytest.approx(
-                {n: e.force for n, e in errors.items()}, rel=limit
-            )
-        one, other = (checkpoint.load(folder) for folder in (alone, top / precision))
-        forces = [np.loadtxt(f / "force_train.out")[:, :3] for f in (alone, top / precision)]
+            assert found[name] == pytest.approx(wanted, rel=limit)
+        forces = [np.loadtxt(f / "force_train.out")[:, :3] for f in (alone, together)]
         np.testing.assert_allclose(*forces, atol=1e-5, rtol=0)
         if precision == "float64":
-            close(one["flat"], other["flat"])
-            close(one["step"]["average"], other["step"]["average"])
-            assert one["best_step"] == other["best_step"]
-            for name in ("loss.out", "virial_test.out"):
-                np.testing.assert_allclose(
-                    *(np.loadtxt(f / name) for f in (alone, top / precision)), rtol=1e-8
-                )
-    with memory_budget(5_000):
-        alone = odd_run(top / "stored-alone")
-        open_store(alone / "train.xyz", settings).close()
-        train_nep(alone, device="cpu", precision="float64")
-    close(*(checkpoint.load(folder)["flat"] for folder in (alone, top / "stored")))
-    assert "parts an epoch are read from" in (top / "stored" / "nepkit.log").read_text()
-    assert_same_run(top / "float64", top / "broken")
-    assert "interrupted after step 8 of 30" in (top / "broken" / "nepkit.log").read_text()
-    whole = predict_dataset(
-        top / "float64" / "nep.txt",
-        top / "float64" / "train.xyz",
-        device="cpu",
-        precision="float64",
-    )
+            assert_same_but_for_sums(alone, together)
+    log = (top / "broken" / "nepkit.log").read_text()
+    assert "interrupted after step 8 of 30" in log
+    assert_same_run(top / "double", top / "broken")
+    # Another number of processes goes on with the same batches.
+    train_nep(top / "left", device="cpu", precision="float64")
+    assert_same_but_for_sums(top / "double", top / "left")
+    log = (top / "left" / "nepkit.log").read_text()
+    assert f"processes were {count}, now 1: the batches stay the same" in log
+    files = top / "double" / "nep.txt", top / "double" / "train.xyz"
+    whole = predict_dataset(*files, device="cpu", precision="float64").prediction
     for found in seen:
         assert found["steps"] == 8 and "neuron was (4,), now (5,)" in found["mistake"]
-        np.testing.assert_allclose(found["energies"], whole.prediction.energy, rtol=1e-13)
-    np.testing.assert_allclose(
-        np.loadtxt(top / "out" / "energy_train.out"),
-        np.loadtxt(top / "float64" / "energy_train.out"),
-        rtol=1e-8,
-    )
-    return seen
+        np.testing.assert_allclose(found["energies"], whole.energy, rtol=1e-13)
+    tables = [np.loadtxt(top / place / "energy_train.out") for place in ("out", "double")]
+    np.testing.assert_allclose(*tables, rtol=1e-8)
 
 
-def close(one: torch.Tensor, other: torch.Tensor):
-    assert ((one - other).abs() <= 1e-10 * one.abs().clamp_min(1e-3)).all()
+def stored(folder: Path, name: str) -> Path:
+    """``folder``, with a store of its training data if ``name`` asks for it."""
+    if name == "stored":
+        open_store(folder / "train.xyz", read_nep_in(folder / "nep.in").model).close()
+    return folder
+
+
+def assert_same_but_for_sums(alone: Path, together: Path):
+    """Weights to 1e-10 relative, and so the files, in double precision."""
+    one, other = (checkpoint.load(folder) for folder in (alone, together))
+    for a, b in ((one["flat"], other["flat"]), (one["step"]["average"], other["step"]["average"])):
+        assert ((a - b).abs() <= 1e-10 * a.abs().clamp_min(1e-3)).all()
+    assert one["best_step"] == other["best_step"]
+    for name in ("loss.out", "virial_test.out"):
+        tables = [np.loadtxt(folder / name) for folder in (alone, together)]
+        np.testing.assert_allclose(*tables, rtol=1e-8)
 
 
 def write(path: Path, text: str) -> Path:
@@ -129,12 +129,14 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_two_processes_train_as_one(tmp_path):
-    compare(tmp_path, 2)
+    compare(tmp_path, 2, DOUBLE)
 
 
 @pytest.mark.slow
-def test_three_processes_train_as_one(tmp_path):
-    compare(tmp_path, 3)
+@pytest.mark.parametrize("count", [2, 3])
+def test_all_ways_of_training_together(tmp_path, count):
+    compare(tmp_path, count, DOUBLE, SINGLE, STORED)
+    assert "parts an epoch are read from" in (tmp_path / "stored" / "nepkit.log").read_text()
 
 
 # What one process has to know -------------------------------------------------------------------

@@ -4,5 +4,6 @@ from .outputs import Errors
 from .run import train_nep
 from .sharded import train_nep_sharded
 from .signals import Interrupted
+from .world import LostContact
 
-__all__ = ["Errors", "Interrupted", "train_nep", "train_nep_sharded"]
+__all__ = ["Errors", "Interrupted", "LostContact", "train_nep", "train_nep_sharded"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_restart, write_nep_txt
 from . import breakdown
 from .compared import Comparison
@@ -19,9 +20,15 @@ def finish(run: Run) -> dict[str, Errors]:
     if run.best.average is not None and run.best.step != run.done:
         best, of_best = run.judge(run.best.average)
         models["nep_best.txt"] = errors_of(run.sets, of_best, run.world)
-    parts = run.world.gather([(predictions[data.name], data.targets) for data in run.sets])
-    if not run.world.first:
-        return models["nep.txt"]
+    parts = run.world.to_first([(predictions[data.name], data.targets) for data in run.sets])
+    run.world.from_first(lambda: _write(run, file, best, models, parts))
+    return models["nep.txt"]
+
+
+def _write(
+    run: Run, file: NepFile, best: NepFile, models: dict[str, dict[str, Errors]], parts: list
+):
+    """All files; ``parts``: predictions and labels of each data set, of each process."""
     path, log, compared = run.folder.path, run.log, []
     for data, of_set in zip(run.sets, zip(*parts)):
         prediction, targets = (joined(list(pieces)) for pieces in zip(*of_set))
@@ -51,7 +58,6 @@ def finish(run: Run) -> dict[str, Errors]:
     if text := breakdown.breakdown_table(compared[-1]):
         log(text)
     log(model_table(models))
-    return models["nep.txt"]
 
 
 def model_table(models: dict[str, dict[str, Errors]]) -> str:

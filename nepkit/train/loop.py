@@ -26,6 +26,7 @@ from .log import NoTable, RunLog, Table
 from .loss import label_counts, regularisation
 from .outputs import kept_at, save_potential
 from .parametrisation import parametrisation_of
+from .place import launcher
 from .profiling import NAME, Recording
 from .report import UNKNOWN, ReportTable, formula, history_head, numbers_of, progress
 from .schedule import learning_rate
@@ -33,7 +34,7 @@ from .signals import Interrupted
 from .step import Step
 from .stop import Stopping
 from .tensorboard import Scalars
-from .world import ALONE, World, launcher
+from .world import ALONE, World
 
 # A run ends when so many steps in a row gave no finite gradient.
 UNUSABLE_STEPS = 10

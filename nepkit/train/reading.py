@@ -110,8 +110,9 @@ def sizes_of(sources: dict[str, Source]) -> tuple[int, int, int]:
 
 
 def _read(path: Path, settings: ModelSettings, folder: Path | None, log, world: World) -> Source:
-    if folder is not None and world.from_first(lambda: _has_store(path, settings, folder)):
-        if (store := _opened(path, settings, folder, log, world)) is not None:
+    if folder is not None:
+        store = _store(path, settings, folder, log, world)
+        if store is not None:
             return Source(store.labels, store=store)
     frames = read_xyz(path, progress=world.first)
     check_elements(frames, settings.elements)
@@ -119,26 +120,21 @@ def _read(path: Path, settings: ModelSettings, folder: Path | None, log, world: 
     return Source(Labels.of(frames, [lookup[frame.numbers] for frame in frames]), frames)
 
 
-def _opened(path: Path, settings: ModelSettings, folder: Path, log, world: World) -> Store | None:
-    """The store of a large file, made by the first process; None where none can be written."""
+def _store(path: Path, settings: ModelSettings, folder: Path, log, world: World) -> Store | None:
+    """The store of a large file, which the first process makes."""
+    opened = []
 
-    def made() -> Store | str:
-        try:
-            store = open_store(path, settings, spare=folder, progress=True, tell=log)
-        except Unwritable as error:
-            return str(error)
-        if world.size > 1:  # each opens it for itself
-            store.close()
-            return ""
-        return store
+    def make() -> bool:
+        if _has_store(path, settings, folder):
+            try:
+                opened.append(open_store(path, settings, spare=folder, progress=True, tell=log))
+            except Unwritable as error:
+                log(f"warning: {error}; the neighbours are found again in every run")
+        return bool(opened)
 
-    found = world.from_first(made)
-    if isinstance(found, Store):
-        return found
-    if found:
-        log(f"warning: {found}; the neighbours are found again in every run")
+    if not world.from_first(make):
         return None
-    return open_store(path, settings, spare=folder, tell=log)
+    return opened[0] if opened else open_store(path, settings, spare=folder, tell=log)
 
 
 def _has_store(path: Path, settings: ModelSettings, folder: Path) -> bool:

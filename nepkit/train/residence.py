@@ -14,6 +14,7 @@ from ..data.windows import Windows
 from ..model.evaluator import attach_constants, keep_constants
 from ..ops.policy import during, fused_on
 from ..ops.tables import table_bytes
+from .place import processes_here
 from .reading import Source
 
 # Part of the free memory that data may fill: steps need the rest.
@@ -37,7 +38,8 @@ def budget(device: torch.device) -> float:
     if device.type == "cuda":
         return PART["cuda"] * torch.cuda.mem_get_info(device)[0]
     try:
-        return PART["cpu"] * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return PART["cpu"] * whole / processes_here()
     except (AttributeError, ValueError):  # Windows
         return 2e9
 

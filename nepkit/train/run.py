@@ -17,6 +17,7 @@ from .log import RunLog
 from .loop import Run
 from .outputs import Errors
 from .parametrisation import parametrisation_of
+from .place import RESTARTS, launcher
 from .prediction import predict_run
 from .profiling import check_profile
 from .reading import Source, read_data, sizes_of
@@ -26,7 +27,6 @@ from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
-from .world import RESTARTS, launcher
 
 
 def train_nep(

@@ -11,13 +11,14 @@ import torch
 from ..errors import UserError
 from .device import check_force_mode, choose_device, precision_type
 from .outputs import Errors
+from .place import place
 from .profiling import check_profile
 from .run import train
 from .signals import Interrupted
 from .start import Setup
 from .stop import check_max_time
 from .tensorboard import check_tensorboard
-from .world import joined, place
+from .world import joined
 
 
 def own_device(name: str) -> torch.device:
@@ -38,7 +39,9 @@ def own_device(name: str) -> torch.device:
     if count == 0:
         return choose_device(name)
     if 1 < count <= found.local:
-        raise UserError(f"process {found.local} of this machine has no GPU: there are {count}")
+        error = UserError(f"process {found.local} of this machine has no GPU: there are {count}")
+        error.told = found.local > count  # the first without one tells it
+        raise error
     return choose_device(f"cuda:{found.local if count > 1 else 0}")
 
 

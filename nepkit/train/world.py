@@ -6,86 +6,32 @@ import atexit
 import gc
 import hashlib
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import UserError
+from .place import RESTARTS, Place, place
 
 Result = TypeVar("Result")
 # How long processes wait for each other: the slowest to import torch, to read or to write.
 PATIENCE = timedelta(minutes=30)
 # Seconds between looks whether the first process has done something that takes its time.
 LOOK = 0.05
-# MASTER_PORT where SLURM started the processes: one of so many from the first, by the job.
-PORTS = range(20000, 50000)
-# How many times torchrun has started the processes again.
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 # Seconds that the first process stays where it has had a last word, so that no other has the same.
 LINGER = 1.0
 
 
 class LostContact(Exception):
     """Another process of the run has ended, or has not come."""
-
-
-class Place(NamedTuple):
-    """Which process this is, as its launcher says."""
-
-    rank: int
-    size: int
-    local: int  # rank among those of this machine
-    master: str  # host of rank 0, empty where the environment has it already
-    port: int
-
-
-def place() -> Place | None:
-    """The place that torchrun or SLURM's srun gave this process; None where it runs alone."""
-    environment = os.environ
-    if "RANK" in environment and "WORLD_SIZE" in environment:
-        rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-        local = int(environment.get("LOCAL_RANK", 0))
-    elif "SLURM_PROCID" in environment and "SLURM_NTASKS" in environment:
-        # In a batch script itself, which srun did not start, there is no step.
-        if "SLURM_JOB_ID" in environment and "SLURM_STEP_ID" not in environment:
-            return None
-        rank = int(environment["SLURM_PROCID"])
-        size = int(environment.get("SLURM_STEP_NUM_TASKS", environment["SLURM_NTASKS"]))
-        local = int(environment.get("SLURM_LOCALID", 0))
-    else:
-        return None
-    master = port = None
-    if "MASTER_ADDR" not in environment:
-        nodes = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_JOB_NODELIST", ""))
-        master = first_host(nodes) or "127.0.0.1"
-    if "MASTER_PORT" not in environment:
-        job = int(environment.get("SLURM_JOB_ID", 0))
-        port = PORTS[(job * 7 + int(environment.get("SLURM_STEP_ID", 0))) % len(PORTS)]
-    return Place(
-        rank, size, local, master or environment["MASTER_ADDR"],
-        port or int(environment["MASTER_PORT"]),
-    )  # fmt: skip
-
-
-def launcher() -> str | None:
-    """Which torchrun started this process, in this attempt or an earlier one; None without."""
-    run = os.environ.get("TORCHELASTIC_RUN_ID")
-    return None if run is None else f"{run} {os.getppid()}"
-
-
-def first_host(nodes: str) -> str:
-    """The first name of a SLURM list of nodes, as of ``nid[0012-0015,0020],gpu1``."""
-    match = re.match(r"([^,\[]*)(?:\[([^,\-\]]+)[^\]]*\])?([^,\[]*)", nodes)
-    return "".join(part or "" for part in match.groups())
 
 
 @dataclass(frozen=True)
@@ -125,6 +71,14 @@ class World:
             found = [None] * self.size
             self._do(torch.distributed.all_gather_object, found, value)
         return found
+
+    def to_first(self, value: Result) -> list[Result]:
+        """What each process gives, by rank, on the first; nothing on the others."""
+        found = [value]
+        if self.size > 1:
+            found = [None] * self.size if self.first else None
+            self._do(torch.distributed.gather_object, value, found, dst=0)
+        return found or []
 
     def from_first(self, function: Callable[[], Result]) -> Result:
         """What ``function`` returns, or the mistake that it raises, where the first process calls it.
@@ -227,11 +181,14 @@ def _leave():
 
 
 def says(text: str) -> bool:
-    """Whether this process is the first of its run to come with ``text``: then it prints it."""
-    store = _store()
+    """Whether this process is the first of its run to come with ``text``: then it prints it.
+
+    Before they have met, all come upon the same, and rank 0 says it.
+    """
+    store, found = _store(), place()
+    rank = 0 if found is None else found.rank
     if store is None:
-        return True
-    rank = torch.distributed.get_rank()
+        return rank == 0
     key = f"nepkit/said/{hashlib.sha256(text.encode()).hexdigest()}"
     try:
         first = store.add(key, 1) == 1
