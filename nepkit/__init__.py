@@ -12,19 +12,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .calculator import NEPCalculator
+    from .calculator import NEPCalculator, predict_structures
     from .errors import UserError
     from .predict import predict_dataset
     from .train import Interrupted, train_nep
 
 __version__ = "0.1.0"
-__all__ = ["Interrupted", "NEPCalculator", "UserError", "predict_dataset", "train_nep"]
+__all__ = [
+    "Interrupted", "NEPCalculator", "UserError", "predict_dataset",
+    "predict_structures", "train_nep",
+]  # fmt: skip
 
 _HOMES = {
     "NEPCalculator": "nepkit.calculator",
     "Interrupted": "nepkit.train",
     "UserError": "nepkit.errors",
     "predict_dataset": "nepkit.predict",
+    "predict_structures": "nepkit.calculator",
     "train_nep": "nepkit.train",
 }
 
