@@ -98,6 +98,20 @@ def test_example_of_phonons(crystal):
     assert (crystal / "phonons.png").stat().st_size > 10_000
 
 
+def test_bench_md_writes_its_rows(crystal):
+    printed = run(
+        "scripts/bench_md.py", crystal / "nep.txt", crystal / "cell.xyz", "--repeat", 1, 2,
+        "--precision", "float64", "--alone", "--rounds", 1, "--seconds", 0.1,
+        "--json", crystal / "md.json",
+    )  # fmt: skip
+    rows = json.loads((crystal / "md.json").read_text())
+    assert [row["atoms"] for row in rows] == [2, 2, 16, 16]
+    assert rows[0]["program"] == "nepkit" and rows[0]["ratio"] == 1.0
+    for row in rows:
+        assert row["atom_steps_per_s"] == pytest.approx(row["atoms"] * row["steps_per_s"])
+        assert f"{row['steps_per_s']:.2f}" in printed
+
+
 def test_bench_step_writes_its_rows(tmp_path):
     printed = run(
         "scripts/bench_step.py", "--xyz", SIGE / "train.xyz", "--nep-in", SIGE / "nep.in",
