@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .calculator import NEPCalculator
+    from .calculator import NEPCalculator, predict_structures
     from .errors import UserError
     from .predict import predict_dataset, predict_dataset_sharded
     from .train import Interrupted, train_nep, train_nep_sharded
@@ -24,6 +24,7 @@ __all__ = [
     "UserError",
     "predict_dataset",
     "predict_dataset_sharded",
+    "predict_structures",
     "train_nep",
     "train_nep_sharded",
 ]
@@ -34,6 +35,7 @@ _HOMES = {
     "UserError": "nepkit.errors",
     "predict_dataset": "nepkit.predict",
     "predict_dataset_sharded": "nepkit.predict",
+    "predict_structures": "nepkit.calculator",
     "train_nep": "nepkit.train",
     "train_nep_sharded": "nepkit.train",
 }

@@ -3,27 +3,35 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ase.build import bulk as crystal_of
+from ase.io import read
 from run_files import make_run, random_frames
+from structures import random_file
+from test_calculator import SETTINGS, bulk
 
+from nepkit import NEPCalculator
 from nepkit.cli import main
+from nepkit.model.nep_txt_write import write_nep_txt
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGE = ROOT / "data" / "sige"
 
 
-def run(script, *arguments, code=0):
+def run(script, *arguments, code=0, folder=None):
     """Output of a script of this repository, its errors where they are expected."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / script), *map(str, arguments)]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, timeout=300
-    )
+        command, check=False, capture_output=True, text=True, env=environment, timeout=300,
+        cwd=folder,
+    )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -36,16 +44,83 @@ def script(name):
     return module
 
 
-def test_examples_train_and_predict(tmp_path):
-    printed = run("examples/train.py", SIGE, tmp_path, 20)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a potential of a few steps, and what its training printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, run("examples/train.py", SIGE, folder, 20)
+
+
+def test_examples_train_and_predict(trained):
+    folder, printed = trained
     train, test = printed.splitlines()[-2:]
     assert train.startswith("train: forces ")
     assert test.startswith("test: forces ")
-    printed = run("examples/predict.py", tmp_path / "nep.txt", SIGE / "test.xyz").splitlines()
+    printed = run("examples/predict.py", folder / "nep.txt", SIGE / "test.xyz").splitlines()
     # The example predicts what the training reported.
     assert f"forces {test.split()[2]} meV/Å" in printed
     assert printed[0].endswith("over 25 frames")
     assert sum(line.startswith("frame ") for line in printed) == 5
+
+
+@pytest.fixture(scope="module")
+def crystal(tmp_path_factory):
+    """A potential of random numbers, a primitive cell and a folder to work in."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_nep_txt(folder / "nep.txt", random_file(SETTINGS))
+    bulk(repeat=1).write(folder / "cell.xyz")
+    bulk(repeat=2).write(folder / "crystal.xyz")
+    return folder
+
+
+def test_example_of_a_relaxation(crystal):
+    printed = run("examples/relax.py", crystal / "nep.txt", crystal / "cell.xyz", folder=crystal)
+    relaxed = read(crystal / "relaxed.xyz")
+    calculator = NEPCalculator(crystal / "nep.txt", device="cpu", precision="float64")
+    energy = calculator.get_property("energy", relaxed)
+    assert f"energy {energy / 2:.5f} eV/atom" in printed
+    assert energy < calculator.get_property("energy", read(crystal / "cell.xyz")) - 0.01
+
+
+def test_example_of_dynamics(trained, tmp_path):
+    silicon = tmp_path / "silicon.xyz"
+    crystal_of("Si", cubic=True).write(silicon)
+    model = trained[0] / "nep.txt"
+    printed = run("examples/md.py", model, silicon, 100, 20, folder=tmp_path).splitlines()
+    langevin, verlet = printed.index("Langevin"), printed.index("VelocityVerlet")
+    assert verlet - langevin == len(printed) - verlet == 12
+    totals = [float(line.split()[4]) for line in printed[verlet + 1 :]]
+    assert max(totals) - min(totals) < 1e-3
+    assert len(read(tmp_path / "md.traj", ":")) == 6
+
+
+def test_example_of_an_equation_of_state(crystal):
+    relaxed = crystal / "relaxed.xyz"
+    printed = run("examples/equation_of_state.py", crystal / "nep.txt", relaxed, folder=crystal)
+    volume = float(re.search(r"volume ([\d.]+)", printed)[1])
+    assert volume == pytest.approx(read(relaxed).get_volume() / 2, rel=0.05)
+    assert (crystal / "equation_of_state.png").stat().st_size > 10_000
+
+
+def test_example_of_phonons(crystal):
+    relaxed = crystal / "relaxed.xyz"
+    printed = run("examples/phonons.py", crystal / "nep.txt", relaxed, 2, folder=crystal)
+    assert printed.startswith("6 branches from ")
+    assert (crystal / "phonons.png").stat().st_size > 10_000
+
+
+def test_bench_md_writes_its_rows(crystal):
+    printed = run(
+        "scripts/bench_md.py", crystal / "nep.txt", crystal / "cell.xyz", "--repeat", 1, 2,
+        "--precision", "float64", "--alone", "--rounds", 1, "--seconds", 0.1,
+        "--json", crystal / "md.json",
+    )  # fmt: skip
+    rows = json.loads((crystal / "md.json").read_text())
+    assert [row["atoms"] for row in rows] == [2, 2, 16, 16]
+    assert rows[0]["program"] == "nepkit" and rows[0]["ratio"] == 1.0
+    for row in rows:
+        assert row["atom_steps_per_s"] == pytest.approx(row["atoms"] * row["steps_per_s"])
+        assert f"{row['steps_per_s']:.2f}" in printed
 
 
 def test_bench_step_writes_its_rows(tmp_path):

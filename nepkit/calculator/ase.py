@@ -54,22 +54,26 @@ class NEPCalculator(Calculator):
             model=os.fspath(model), device=device, precision=precision, skin=float(skin)
         )
         self._file = read_nep_txt(model)
-        self._field = self._make_field()
+        self._start()
+
+    def _start(self):
+        options = self.parameters
+        self.device, self.dtype = choose_device(options.device), precision_type(options.precision)
+        self._model = model_from_file(self._file, device=self.device, dtype=self.dtype)
+        self._field = self.new_field(options.skin)
 
     @property
     def elements(self) -> tuple[str, ...]:
         """The elements that the model has."""
         return self._file.settings.elements
 
-    def _make_field(self):
-        options = self.parameters
-        device, dtype = choose_device(options["device"]), precision_type(options["precision"])
-        model = model_from_file(self._file, device=device, dtype=dtype)
-        if not fused_on(device):
-            return DeviceField(model, options["skin"])
+    def new_field(self, skin: float):
+        """What evaluates frames with this model and remembers neighbours: CpuField or DeviceField."""
+        if not fused_on(self.device):
+            return DeviceField(self._model, skin)
         from .cpu import CpuField  # without numba plain torch does it
 
-        return CpuField(model, options["skin"])
+        return CpuField(self._model, skin)
 
     def calculate(self, atoms=None, properties=("energy",), system_changes=all_changes):
         """Compute everything but ``stresses`` at once, those only where asked for."""
@@ -114,8 +118,9 @@ class NEPCalculator(Calculator):
 
     def __getstate__(self) -> dict:
         # The rest is made again: compiled kernels, graphs and threads do not travel.
-        return {name: value for name, value in self.__dict__.items() if name != "_field"}
+        made = ("_model", "_field", "device", "dtype")
+        return {name: value for name, value in self.__dict__.items() if name not in made}
 
     def __setstate__(self, state: dict):
         self.__dict__.update(state)
-        self._field = self._make_field()
+        self._start()

@@ -77,7 +77,7 @@ class DeviceField:
         )
         self.room.put("positions", positions)
         self.room.put("shifts", shifts)
-        results = self._replayed()
+        results = self.replayed()
         n_atoms = len(self.types)
         # One copy for all that every step asks for.
         packed = torch.cat([t.flatten() for t in results[:3]]).cpu().numpy()
@@ -154,8 +154,8 @@ class DeviceField:
         virials = segment_sum(sums[:, 3:].contiguous(), None, self.starts, 128)
         return energies, sums[:, :3], virials, sums[:, 3:], q
 
-    def _replayed(self) -> tuple[Tensor, ...]:
-        """``evaluate``, by a captured graph where that is faster."""
+    def replayed(self) -> tuple[Tensor, ...]:
+        """``evaluate``, by a captured graph where that is faster; for calls after the first."""
         if not (kernels_on(self.device) and self.trusted and 0 < len(self.types) <= ATOMS_IN_GRAPH):
             return self.evaluate()
         if self.graph is None or self.captured != self.room.moved:

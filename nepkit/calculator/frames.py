@@ -1,4 +1,4 @@
-"""ASE's structures as nepkit's frames."""
+"""Structures of ASE and torch-sim as nepkit's frames."""
 
 from __future__ import annotations
 
@@ -8,36 +8,46 @@ from ase import Atoms
 from ..data.frame import Frame
 from ..data.prepared import type_lookup
 from ..errors import UserError
+from ..units import ELEMENTS
 
 
-def frame_of(atoms: Atoms, elements: tuple[str, ...], index: int | None = None) -> Frame:
-    """The frame of ``atoms``, whose arrays it does not share; ``index``: its place in a list.
+def frame_of(atoms: Atoms, elements: tuple[str, ...], place: str = "the structure") -> Frame:
+    """The frame of ``atoms``, whose arrays it does not share; raises as ``checked`` does."""
+    arrays = atoms.numbers, atoms.positions.copy(), atoms.cell.array.copy(), atoms.pbc.copy()
+    return checked(*arrays, elements, place)
+
+
+def checked(
+    numbers: np.ndarray,
+    positions: np.ndarray,
+    cell: np.ndarray,
+    pbc: np.ndarray,
+    elements: tuple[str, ...],
+    place: str,
+) -> Frame:
+    """The frame of these arrays, as in Frame; ``place`` names it in messages.
 
     Raises:
         UserError: an element that is not among ``elements``, numbers that are not finite, or a
             periodic direction without a cell vector.
     """
-    place = "the structure" if index is None else f"structure {index}"
-    numbers = atoms.numbers
     known = type_lookup(elements)
-    unknown = (
-        (numbers < 0) | (numbers >= len(known)) | (known[np.clip(numbers, 0, len(known) - 1)] < 0)
-    )
+    inside = (numbers >= 0) & (numbers < len(known))
+    unknown = ~inside | (known[np.where(inside, numbers, 0)] < 0)
     if unknown.any():
         atom = int(unknown.argmax())
+        symbol = ELEMENTS[numbers[atom] - 1] if 1 <= numbers[atom] <= len(ELEMENTS) else "X"
         raise UserError(
-            f"{place}: the model has no {atoms[atom].symbol} (atom {atom}, from 0), "
-            f"only {' '.join(elements)}"
+            f"{place}: the model has no {symbol} (atom {atom}, from 0), only {' '.join(elements)}"
         )
-    cell, pbc = atoms.cell.array.copy(), atoms.pbc.copy()
     if not np.isfinite(cell).all():
         raise UserError(f"{place}: the cell has numbers that are not finite")
-    if not np.isfinite(atoms.positions).all():
-        atom = int((~np.isfinite(atoms.positions)).any(axis=1).argmax())
+    if not np.isfinite(positions).all():
+        atom = int((~np.isfinite(positions)).any(axis=1).argmax())
         raise UserError(f"{place}: the position of atom {atom} (from 0) is not finite")
     if pbc.any() and np.linalg.matrix_rank(cell[pbc]) < pbc.sum():
         raise UserError(
             f"{place}: is periodic along a direction without a cell vector of its own; "
             "set the cell, or pbc to False there"
         )
-    return Frame(numbers.astype(np.int16), atoms.positions.copy(), cell, pbc, source=place)
+    return Frame(numbers.astype(np.int16), positions, cell, pbc, source=place)
