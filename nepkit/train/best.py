@@ -52,6 +52,11 @@ class Best:
 
 
 def stalled(config: NepConfig, done: int, best_step: int) -> bool:
-    """Whether ``early_stop`` ends a run: so many steps of the last stage brought no better model."""
+    """Whether ``early_stop`` ends a run: so many steps of the last stage brought no better model.
+
+    Off by default: the learning rate has yet to fall then. On Si-Ge (three seeds) the best models,
+    of step 5,000 or so, have lower errors of the forces than the last, 101 and 111 meV/Å, but
+    larger ones of the energy, 29 and 22 meV/atom, and of the virial, 137 and 119.
+    """
     last_stage = sum(stage.generation for stage in config.stages[:-1])
     return 0 < config.early_stop <= done - max(best_step, last_stage)

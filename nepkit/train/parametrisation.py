@@ -19,9 +19,10 @@ from ..ops.segment import Segments
 # Elements from which a model shares a base. Test errors with it and without: 4 elements (NbMoTaW,
 # 4,000 steps of 8 frames, three seeds) energy 8.2 and 11.4 meV/atom, forces 116 and 132 meV/Å;
 # 89 elements (3,000 steps of 32 frames, one seed without) 371 and 660, 750 and 1,689. With 2 it
-# depends on how few the data are: Si-Ge (1,178 atoms, 8,000 steps of 8 frames, three seeds, decay
-# 0.3 and 0.1) energy 22.4 and 27.2, forces 111 and 110, virial 119 and 170 meV/atom; PbTe (5,000
-# atoms, 5,000 steps of a frame, two seeds, decay 0.1 and 0) energy 0.36 and 0.49, forces 39.2 and 37.6.
+# depends on how alike they are: Si-Ge (1,178 atoms, 8,000 steps of 8 frames, three seeds, decay 0.3
+# and 0.1) energy 22.4 and 27.2, forces 111 and 110, virial 119 and 170 meV/atom; PbTe (decay 0.3
+# and 0; 5,000 steps on 20 frames, two seeds; 1,200 on 2, three seeds) forces 39.9 and 37.6, 92 and
+# 56 meV/Å.
 SHARED_FROM = 4
 # Weight decay of what the pairs of an element have in common, against that of a pair alone.
 DECAY_OF_ELEMENTS = 1.0 / 3.0
