@@ -103,7 +103,6 @@ class Run:
 
     def train(self):
         """Take all steps that are left."""
-        interval = self.config.output_interval
         sampler, structures = self.sampler(self.number), self.sets[0].prepared.structures
         if not self.over():
             # What has to be compiled is compiled before the clock of the bar starts.
@@ -128,7 +127,7 @@ class Run:
                 self.step.prepare(at_hand(structures, sampler, local + 1))
                 bar.update()
                 self._save_potential()
-                reported = self.done % interval == 0 or self.done == self.total
+                reported = self.done % self.config.output_interval == 0 or self.done == self.total
                 stops = stopping.agreed(self.done)
                 with stopping.timed(reported):
                     if reported:
