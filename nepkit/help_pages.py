@@ -12,12 +12,12 @@ examples:
   nepkit train -h                       more of a command
 """,
     "train": """\
-The same command goes on with a run that was interrupted. On several GPUs:
-torchrun --nproc-per-node 4 -m nepkit.train RUN_DIR
+The same command goes on with a run that was interrupted.
 
 examples:
   nepkit train PbTe --out run1 generation=5000 "learning_rate=5e-3 1e-5"
   nepkit train PbTe --max-time 23:50:00
+  torchrun --nproc-per-node 4 -m nepkit.train PbTe          on several GPUs
 """,
     "predict": """\
 examples:
