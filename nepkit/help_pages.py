@@ -15,8 +15,7 @@ examples:
 The same command goes on with a run that was interrupted.
 
 examples:
-  nepkit train PbTe --out run1 generation=5000 "learning_rate=5e-3 1e-5"
-  nepkit train PbTe --max-time 23:50:00
+  nepkit train PbTe --max-time 9:50:00 generation=5000 "learning_rate=5e-3 1e-5"
   torchrun --nproc-per-node 4 -m nepkit.train PbTe          on several GPUs
 """,
     "predict": """\
