@@ -197,8 +197,8 @@ def test_a_run_goes_on_bit_by_bit(tmp_path, monkeypatch):
     train_nep(straight, device="cuda")
     save = loop.Run.save
 
-    def save_and_stop(self):
-        save(self)
+    def save_and_stop(self, *stops):
+        save(self, *stops)
         raise Interrupted
 
     monkeypatch.setattr(loop.Run, "save", save_and_stop)

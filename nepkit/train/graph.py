@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 import numpy as np
@@ -181,15 +183,16 @@ class StepGraphs:
         # Other threads, as that of NCCL, do not disturb a capture of several processes' work.
         mode = "global" if self.world.size == 1 else "thread_local"
         segments, steps, tensor = [], None, None
-        while not segments or tensor is not None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode=mode):
-                steps = steps or work()
-                tensor = next(steps, None)
-                while tensor is not None and self.inside:
-                    self.world.sum(tensor)
+        with _nothing_collected():
+            while not segments or tensor is not None:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=self.pool, capture_error_mode=mode):
+                    steps = steps or work()
                     tensor = next(steps, None)
-            segments.append((graph, tensor))
+                    while tensor is not None and self.inside:
+                        self.world.sum(tensor)
+                        tensor = next(steps, None)
+                segments.append((graph, tensor))
         return segments
 
     def _repeats(self, segments: list[Segment], directly: Callable[[], None]) -> bool:
@@ -203,6 +206,19 @@ class StepGraphs:
             for tensor, old in zip(self.state(), before):
                 tensor.copy_(old)
         return all(map(torch.equal, *found))
+
+
+@contextmanager
+def _nothing_collected():
+    """No garbage is collected in the block: the graphs of an earlier run, let go of in the middle of
+    a capture, would spoil it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _copy(static: list[list[Tensor]], inputs: list[list[Tensor]]):
