@@ -13,13 +13,14 @@ from nepkit import train_nep
 from nepkit.config import Stage
 from nepkit.data.buckets import Ladder
 from nepkit.data.feed import moved
+from nepkit.data.sampler import Sampler
 from nepkit.model.compiled import Compiled, compiled_contract
 from nepkit.model.evaluate import predict
 from nepkit.model.evaluator import attach_constants
 from nepkit.model.nep import Nep
 from nepkit.ops.geometry import Geometry
 from nepkit.ops.policy import reference_path
-from nepkit.train import graph, loop, residence
+from nepkit.train import graph, loop, reading, residence
 from nepkit.train.gradient import finished
 from nepkit.train.loss import rules_of
 from nepkit.train.objective import analytic
@@ -225,3 +226,30 @@ def test_single_precision_stays_near_double(tmp_path):
 def prepared_on_gpu(prepared):
     prepared.structures.move("cuda")
     return prepared
+
+
+def test_a_store_feeds_a_gpu(tmp_path, monkeypatch):
+    """Read onto the GPU piece by piece, or a window at a time into host memory: the same bits."""
+    plain = run_directory(tmp_path / "plain")
+    train_nep(plain, device="cuda")
+    monkeypatch.setattr(reading, "STORED", 0)
+    monkeypatch.setattr("nepkit.data.store.PIECE", 20_000)
+    whole = run_directory(tmp_path / "whole")
+    monkeypatch.setattr(residence, "HOST", 0)
+    train_nep(whole, device="cuda")
+    assert "on the GPU" in (whole / "nepkit.log").read_text()
+    assert files_of(whole) == files_of(plain)
+    parts, again = (run_directory(tmp_path / name) for name in ("parts", "again"))
+    with residence.memory_budget(50_000):
+        train_nep(parts, device="cuda")
+    said = (parts / "nepkit.log").read_text()
+    number = int(said.split(" parts an epoch")[0].split()[-1])
+    assert number > 1
+
+    def sampler(structures, batch, seed, stage):
+        work = structures.counts[:, 2:].sum(1).astype(float)
+        return Sampler(work, batch, seed, stage, number)
+
+    monkeypatch.setattr(loop, "sampler_of", sampler)
+    train_nep(again, device="cuda")  # all in memory, in the order of the windows
+    assert files_of(again) == files_of(parts)

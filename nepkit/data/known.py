@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class Labels:
     def __len__(self) -> int:
         return len(self.n_atoms)
 
-    @property
+    @cached_property
     def first_atom(self) -> np.ndarray:
         """Where the atoms of each frame begin (F + 1,), the last entry is the number of atoms."""
         return np.concatenate([[0], np.cumsum(self.n_atoms)])

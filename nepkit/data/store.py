@@ -98,6 +98,7 @@ class Store:
         # Where the members of each frame begin (F + 1, 4).
         self._first = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(self.counts, axis=0)])
         self._frame_bytes = self.counts @ np.array(MEMBER_BYTES)
+        self._byte_ends = np.cumsum(self._frame_bytes)
 
     def _check(self, key: dict):
         """Raise ``Unusable`` unless the file was made of ``key`` and holds all that it should."""
@@ -105,9 +106,10 @@ class Store:
             found = json.loads(self._file.attrs["nepkit"])
             changed = [name for name in key if found.get(name) != key[name]]
             self.counts, self.pair_types = self._file["counts"][:], self._file["pair_types"][:]
+            self._data = {name: self._file[name] for name in RECORDS}
             totals = [*self.counts.sum(0).tolist(), len(self.counts)]
             for name, (kind, axis) in RECORDS.items():
-                if self._file[name].shape[axis] != totals[kind]:
+                if self._data[name].shape[axis] != totals[kind]:
                     raise KeyError(name)
         except (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError):
             raise Unusable("it is no store of nepkit, or damaged") from None
@@ -179,8 +181,8 @@ class Store:
         """Blocks of ``frames`` (n,), which ascend, and which of them each holds."""
         if not len(frames):
             return
-        ends = np.cumsum(self._frame_bytes)
-        between = (ends - self._frame_bytes)[frames[1:]] - ends[frames[:-1]]
+        ends = self._byte_ends
+        between = ends[frames[1:]] - self._frame_bytes[frames[1:]] - ends[frames[:-1]]
         piece = ends[frames] // PIECE
         cuts = 1 + np.flatnonzero((between > GAP) | (np.diff(piece) > 0))
         for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(frames)]):
@@ -198,5 +200,5 @@ class Store:
         for field in fields(Block):
             kind, axis = RECORDS[field.name]
             span = slice(starts[kind], ends[kind]) if kind < 4 else slice(first, last)
-            named[field.name] = self._file[field.name][(slice(None),) * axis + (span,)]
+            named[field.name] = self._data[field.name][(slice(None),) * axis + (span,)]
         return Block(**named)

@@ -78,15 +78,17 @@ class Structures:
         in_turn = isinstance(frames, int)
         starts = self.offsets[:, frames].tolist() if in_turn else self.offsets.cpu().numpy()
         for name, array in ARRAYS.items():
-            values = torch.from_numpy(getattr(block, name))
-            mine, axis = getattr(self, name), array.axis
+            values, first = getattr(block, name), starts[array.kind]
             if in_turn:
-                mine.narrow(axis, starts[array.kind], values.shape[axis]).copy_(values)
+                index = slice(first, first + values.shape[array.axis])
             else:
-                index = end_to_end(starts[array.kind, frames], block.counts[:, array.kind])
-                mine.index_copy_(
-                    axis, torch.from_numpy(index).to(mine.device), values.to(mine.device)
-                )
+                index = end_to_end(first[frames], block.counts[:, array.kind])
+            where = (slice(None),) * array.axis + (index,)
+            mine = getattr(self, name)
+            if self.device.type == "cpu":
+                mine.numpy()[where] = values  # by one thread: the others may have work
+            else:
+                mine[where] = torch.from_numpy(values).to(self.device)
 
     def attach(self, kind: str, name: str, values: Tensor):
         """Give every later batch ``tables[name]``: ``values`` of its frames or atoms.

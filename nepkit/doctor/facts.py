@@ -100,21 +100,9 @@ class Surveyor:
 
     def _pairs(self, frames, numbers, of_atom, first) -> dict[str, np.ndarray]:
         """What the pairs within the cutoff tell."""
-        lists = []
-        for frame in frames:
-            try:
-                lists.append(half_pairs([frame], [frame.numbers - 1], self.radial))
-            except UserError as error:
-                place = at(frame.path, frame.line, frame.index)
-                self.refused[frame.index] = str(error).removeprefix(f"{place}: ")
-                none = np.empty(0, np.int32)
-                lists.append((none, none, np.empty(0), np.empty((0, 3))))
-        n_pairs = np.array([len(pairs[0]) for pairs in lists])
-        of_pair = np.repeat(np.arange(len(frames)), n_pairs)
-        center = np.concatenate([pairs[0] for pairs in lists]) + first[of_pair]
-        neighbor = np.concatenate([pairs[1] for pairs in lists]) + first[of_pair]
-        distance = np.concatenate([pairs[2] for pairs in lists])
-        vectors = np.concatenate([pairs[3] for pairs in lists])
+        center, neighbor, distance, vectors = self._half_pairs(frames, first)
+        of_pair = of_atom[center]
+        n_pairs = np.bincount(of_pair, minlength=len(frames))
         here, there = numbers[center] - 1, numbers[neighbor] - 1
         self.seen[here, there] = self.seen[there, here] = True
         rows = np.zeros((len(numbers), N_ELEMENTS), bool)
@@ -142,6 +130,22 @@ class Surveyor:
                 (of_atom, len(frames)),
             ),
         }
+
+    def _half_pairs(self, frames, first) -> tuple[np.ndarray, ...]:
+        """The pairs of all frames; those of a frame that training refuses are left out."""
+        try:
+            return half_pairs(frames, [frame.numbers - 1 for frame in frames], self.radial)
+        except UserError as error:
+            if len(frames) > 1:
+                parts = [self._half_pairs([f], np.zeros(1, np.int32)) for f in frames]
+                shift = np.repeat(first.astype(np.int32), [len(part[0]) for part in parts])
+                center, neighbor, *others = map(np.concatenate, zip(*parts))
+                return center + shift, neighbor + shift, *others
+            (frame,) = frames
+            place = at(frame.path, frame.line, frame.index)
+            self.refused[frame.index] = str(error).removeprefix(f"{place}: ")
+            none = np.empty(0, np.int32)
+            return none, none, np.empty(0), np.empty((0, 3))
 
 
 def _contacts(numbers, center, neighbor, distance, of_pair, n_pairs, first):
