@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from .config import ModelSettings, read_nep_in
+from .data.store import Store, Unusable
 from .data.xyz import iter_xyz
 from .errors import UserError, at
 from .files import digest
@@ -26,7 +27,7 @@ _DATA = (".xyz", ".extxyz", ".gz", ".xz")
 
 
 def describe(path: str | os.PathLike) -> str:
-    """Lines about a nep.txt, a checkpoint, a file of frames or a run directory.
+    """Lines about a nep.txt, a checkpoint, a file of frames, a store or a run directory.
 
     Raises ``UserError`` for anything else, and for what is damaged.
     """
@@ -41,6 +42,8 @@ def describe(path: str | os.PathLike) -> str:
     words = start.removeprefix(b"\xef\xbb\xbf").split()
     if path.suffix.lower() in _DATA or (words and words[0].isdigit()):
         return _of_frames(path)
+    if start.startswith(b"\x89HDF"):
+        return _of_store(path)
     if start.startswith(b"PK") or path.suffix == ".pt":
         return _of_checkpoint(path, checkpoint.read(path))
     if words and words[0].startswith(b"nep"):
@@ -48,6 +51,27 @@ def describe(path: str | os.PathLike) -> str:
     raise UserError(
         f"{path}: neither a nep.txt nor a checkpoint.pt, an extended XYZ file or a run directory"
     )
+
+
+def _of_store(path: Path) -> str:
+    try:
+        store = Store(path, None, "")
+    except Unusable as reason:
+        raise UserError(f"{path}: {reason}; it can be deleted") from None
+    elements = store.key["elements"]
+    radial, angular = (
+        f"{min(c):g}" if min(c) == max(c) else f"{min(c):g} to {max(c):g}"
+        for c in (store.key["radial cutoff"], store.key["angular cutoff"])
+    )
+    atoms, _, pairs, angulars = (f"{n:,}" for n in store.counts.sum(0).tolist())
+    rows = [
+        ("elements", f"{len(elements)}: {' '.join(elements)}"),
+        ("cutoffs", f"{radial} Å radial, {angular} Å angular"),
+        ("frames", f"{len(store):,}, {atoms} atoms, {pairs} pairs, {angulars} angular"),
+        ("size", f"{path.stat().st_size / 1e6:,.0f} MB; it can be deleted at any time"),
+    ]
+    store.close()
+    return table(f"{path}: neighbours that trainings start from", rows)
 
 
 def _of_model(path: Path, file: NepFile) -> str:

@@ -23,6 +23,7 @@ from nepkit.data.prepared import Surroundings, prepare
 from nepkit.data.storing import open_store
 from nepkit.data.xyz import check_elements, read_xyz
 from nepkit.errors import UserError
+from nepkit.info import describe
 from nepkit.units import ELEMENTS
 
 SETTINGS = model_settings(TWO, radial=(5.0, 4.5), angular=(3.5, 4.0))
@@ -348,3 +349,18 @@ def test_elements_that_the_model_lacks_are_all_named(source):
     with pytest.raises(UserError) as found:
         open_store(source, model_settings(("Si",)))
     assert str(found.value) == str(wanted.value)
+
+
+def test_info_says_what_it_is(source, capsys):
+    path = opened(source).path
+    said = " ".join(describe(path).split())
+    assert "neighbours that trainings start from" in said and "4.5 to 5 Å radial" in said
+    assert f"{len(read_xyz(source)):,}, " in said and "can be deleted" in said
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(UserError, match="it is cut short; it can be deleted"):
+        describe(path)
+    path.unlink()
+    with h5py.File(path, "w") as file:
+        file["counts"] = [1]
+    with pytest.raises(UserError, match="no store of nepkit"):
+        describe(path)

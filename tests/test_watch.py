@@ -80,10 +80,10 @@ def test_tensorboard_of_a_run_that_goes_on(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
     real = loop.Run.save
 
-    def stop(run):
+    def stop(run, *stops):
         if run.done == 6:  # reported, but in no checkpoint
             raise Interrupted
-        real(run)
+        real(run, *stops)
 
     monkeypatch.setattr(loop.Run, "save", stop)
     with pytest.raises(Interrupted):

@@ -34,11 +34,10 @@ class Resident:
     ``cut``: what cuts a batch out of the structures, as ``Structures.batch`` does.
     """
 
+    ahead = False  # nothing has to be sent ahead of time
+
     def __init__(self, structures: Structures, cut: Callable[[Tensor, Sizes], Batch]):
         self.cut, self.ladder = cut, Ladder(structures)
-
-    def prepare(self, parts: list[Part]):
-        """Nothing to do ahead of time."""
 
     def inputs(self, parts: list[Part]) -> list[list[Tensor]]:
         """What ``batch`` needs of each part of a batch."""
@@ -52,6 +51,8 @@ class Resident:
 
 class Streamed:
     """The set lies in host memory: a thread cuts out the next batch and copies it to ``device``."""
+
+    ahead = True
 
     def __init__(self, structures: Structures, device: torch.device):
         self.structures, self.ladder, self.device = structures, Ladder(structures), device

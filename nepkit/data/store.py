@@ -80,8 +80,11 @@ class Store:
     Any process may open it, and a process may read it in several threads.
     """
 
-    def __init__(self, path: str | os.PathLike, key: dict, source: str | os.PathLike):
-        """Open a store; raises ``Unusable`` for a file that is no whole store of ``key``."""
+    def __init__(self, path: str | os.PathLike, key: dict | None, source: str | os.PathLike):
+        """Open a store; raises ``Unusable`` for a file that is no whole store of ``key``.
+
+        None takes one of whatever key.
+        """
         self.path, self.source = Path(path), os.fspath(source)
         try:
             # Whole files do not change: no lock, which some file systems do not have.
@@ -94,17 +97,18 @@ class Store:
         except BaseException:
             self._file.close()
             raise
-        self.n_types = len(key["elements"])
+        self.n_types = len(self.key["elements"])
         # Where the members of each frame begin (F + 1, 4).
         self._first = np.concatenate([np.zeros((1, 4), np.int64), np.cumsum(self.counts, axis=0)])
         self._frame_bytes = self.counts @ np.array(MEMBER_BYTES)
         self._byte_ends = np.cumsum(self._frame_bytes)
 
-    def _check(self, key: dict):
+    def _check(self, key: dict | None):
         """Raise ``Unusable`` unless the file was made of ``key`` and holds all that it should."""
         try:
-            found = json.loads(self._file.attrs["nepkit"])
-            changed = [name for name in key if found.get(name) != key[name]]
+            self.key = json.loads(self._file.attrs["nepkit"])
+            wanted = {"format": FORMAT} if key is None else key
+            changed = [name for name in wanted if self.key.get(name) != wanted[name]]
             self.counts, self.pair_types = self._file["counts"][:], self._file["pair_types"][:]
             self._data = {name: self._file[name] for name in RECORDS}
             totals = [*self.counts.sum(0).tolist(), len(self.counts)]

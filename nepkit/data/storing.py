@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import time
@@ -91,15 +90,20 @@ def _waited(path: Path, tell: Callable[[str], None]) -> bool:
     """Remove what killed processes left of the store, and wait for one that is at work."""
     waited = False
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
-        while part.exists():
-            with contextlib.suppress(OSError), open(part, "rb") as file:
-                if try_lock(file):
-                    part.unlink()
-                    break
-            if not waited:
+        looks = 0  # in a row that found it without its process
+        while looks < 2 and part.exists():
+            try:
+                with open(part, "rb") as file:
+                    looks = looks + 1 if try_lock(file) else 0
+            except OSError:
+                break
+            if looks == 0 and not waited:
                 tell(f"{path}: another process is making it; waiting")
                 waited = True
             time.sleep(LOOK)
+        # After the first look it may just have been given its name.
+        if looks == 2:
+            part.unlink(missing_ok=True)
     return waited
 
 

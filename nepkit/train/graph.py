@@ -73,7 +73,8 @@ class StepGraphs:
 
     def prepare(self, frames: np.ndarray):
         """Tell which frames (B,) come next."""
-        self.feed.prepare(self._split(self.deal(frames)))
+        if self.feed.ahead:
+            self.feed.prepare(self._split(self.deal(frames)))
 
     def warm_up(self, frames: np.ndarray):
         """Compile and capture what a step on ``frames`` (B,) needs, without taking it."""
