@@ -75,6 +75,21 @@ class NEPCalculator(Calculator):
 
         return CpuField(self._model, skin)
 
+    def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
+        """What has changed since the last calculation, exactly and of what a potential sees.
+
+        ASE compares more, and within ``tol``, which takes longer than evaluating a small system.
+        """
+        if self.atoms is None:
+            return list(all_changes)
+        pairs = {
+            "positions": (atoms.positions, self.atoms.positions),
+            "numbers": (atoms.numbers, self.atoms.numbers),
+            "cell": (atoms.cell.array, self.atoms.cell.array),
+            "pbc": (atoms.pbc, self.atoms.pbc),
+        }
+        return [name for name, pair in pairs.items() if not np.array_equal(*pair)]
+
     def calculate(self, atoms=None, properties=("energy",), system_changes=all_changes):
         """Compute everything but ``stresses`` at once, those only where asked for."""
         super().calculate(atoms, properties, system_changes)

@@ -162,7 +162,7 @@ class DeviceField:
             direct = self._capture()
             self.graph.replay()
             # Graphs of some drivers go wrong silently: one that does not repeat is not used.
-            self.trusted = all(torch.equal(a, b) for a, b in zip(direct, self.outputs))
+            self.trusted = repeats(direct, self.outputs)
             return direct
         self.graph.replay()
         return self.outputs
@@ -178,3 +178,8 @@ class DeviceField:
         with torch.cuda.graph(self.graph):
             self.outputs = self.evaluate()
         return direct
+
+
+def repeats(direct: tuple[Tensor, ...], replayed: tuple[Tensor, ...]) -> bool:
+    """Whether a graph gives what the same work gave run directly, bit by bit."""
+    return all(torch.equal(one, other) for one, other in zip(direct, replayed))

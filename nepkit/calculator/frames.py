@@ -45,7 +45,9 @@ def checked(
     if not np.isfinite(positions).all():
         atom = int((~np.isfinite(positions)).any(axis=1).argmax())
         raise UserError(f"{place}: the position of atom {atom} (from 0) is not finite")
-    if pbc.any() and np.linalg.matrix_rank(cell[pbc]) < pbc.sum():
+    vectors = cell[pbc]
+    gram = vectors @ vectors.T
+    if not np.linalg.det(gram) > 1e-18 * gram.diagonal().prod():
         raise UserError(
             f"{place}: is periodic along a direction without a cell vector of its own; "
             "set the cell, or pbc to False there"

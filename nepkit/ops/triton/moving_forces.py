@@ -19,32 +19,32 @@ def radial_kernel(
 ):  # fmt: skip
     """out[i] = force (3) and virial (9) through the radial functions of the atom of this program."""
     atom = tl.program_id(0) + first
-    n = tl.arange(0, NP)
-    own_slope = tl.load(q_slope + atom.to(tl.int64) * D + n, mask=n < N, other=0.0)
+    valid = tl.where(tl.arange(0, NP) < N, 1.0, 0.0).to(out.dtype.element_ty)
+    n = tl.minimum(tl.arange(0, NP), N - 1)
+    own_slope = valid * tl.load(q_slope + atom.to(tl.int64) * D + n)
     zero = tl.zeros((PAIRS,), dtype=out.dtype.element_ty)
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
         x, y, z, r, u, inverse, j, kind, turned = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, place < last, n_types
+            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         sine, cosine = sine_and_cosine(u)
         h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
         rate = -1.5707963267948966 * inverse * sine * cosine
         turn = -4.0 * inverse * u * h
-        here = (n < N)[:, None] & (place < last)[None, :]
-        far = tl.load(q_slope + j[None, :] * D + n[:, None], mask=here, other=0.0)
+        far = valid[:, None] * tl.load(q_slope + j[None, :] * D + n[:, None])
         c = coefficients + kind.to(tl.int64)[None, :] * (N * n_k) + n[:, None] * n_k
         d = coefficients + turned.to(tl.int64)[None, :] * (N * n_k) + n[:, None] * n_k
         f = 2.0 * rate
-        own = tl.load(c, mask=here, other=0.0) * f[None, :]
-        other = tl.load(d, mask=here, other=0.0) * f[None, :]
+        own = tl.load(c) * f[None, :]
+        other = tl.load(d) * f[None, :]
         value, value_below, slope, slope_below = t, 0.0 * t + 1.0, 0.0 * t + 1.0, 0.0 * t
         for k in range(1, n_k):
             f = rate * (value + 1.0) + turn * k * slope
-            own += tl.load(c + k, mask=here, other=0.0) * f[None, :]
-            other += tl.load(d + k, mask=here, other=0.0) * f[None, :]
+            own += tl.load(c + k) * f[None, :]
+            other += tl.load(d + k) * f[None, :]
             following = 2.0 * t * value - value_below
             value_below, value = value, following
             following = 2.0 * t * slope - slope_below
@@ -106,27 +106,27 @@ def _pull(along, outward, circle, high, dx, dy, dz, x, y, z, r):
 
 
 @triton.jit
-def _harmonics(height, around, x, y, z, l, is_l, l_max, L: tl.constexpr):
+def _harmonics(height, around, x, y, z, l, l_max, L: tl.constexpr):
     """Both factors of Y (PAIRS, LP) at unit vectors, and their derivatives to z, and to x and y."""
     high = 0.0 * x[:, None] + 0.0 * l[None, :].to(x.dtype)
     dz = high
     for power in range(0, l_max + 1):
         dz = dz * z[:, None] + high
-        of_power = tl.load(height + (l_max - power) * L + l, mask=is_l, other=0.0)
+        of_power = tl.load(height + (l_max - power) * L + l)
         high = high * z[:, None] + of_power[None, :]
     far = (2 * l_max + 1) * L
-    circle = 0.0 * high + tl.load(around + l, mask=is_l, other=0.0)[None, :]
-    dx = 0.0 * high + tl.load(around + far + l, mask=is_l, other=0.0)[None, :]
-    dy = 0.0 * high + tl.load(around + 2 * far + l, mask=is_l, other=0.0)[None, :]
+    circle = 0.0 * high + tl.load(around + l)[None, :]
+    dx = 0.0 * high + tl.load(around + far + l)[None, :]
+    dy = 0.0 * high + tl.load(around + 2 * far + l)[None, :]
     real, imaginary = x, y
     for m in range(1, l_max + 1):
         weight = around + (2 * m - 1) * L + l
-        circle += real[:, None] * tl.load(weight, mask=is_l, other=0.0)[None, :]
-        circle += imaginary[:, None] * tl.load(weight + L, mask=is_l, other=0.0)[None, :]
-        dx += real[:, None] * tl.load(weight + far, mask=is_l, other=0.0)[None, :]
-        dx += imaginary[:, None] * tl.load(weight + far + L, mask=is_l, other=0.0)[None, :]
-        dy += real[:, None] * tl.load(weight + 2 * far, mask=is_l, other=0.0)[None, :]
-        dy += imaginary[:, None] * tl.load(weight + 2 * far + L, mask=is_l, other=0.0)[None, :]
+        circle += real[:, None] * tl.load(weight)[None, :]
+        circle += imaginary[:, None] * tl.load(weight + L)[None, :]
+        dx += real[:, None] * tl.load(weight + far)[None, :]
+        dx += imaginary[:, None] * tl.load(weight + far + L)[None, :]
+        dy += real[:, None] * tl.load(weight + 2 * far)[None, :]
+        dy += imaginary[:, None] * tl.load(weight + 2 * far + L)[None, :]
         following = real * x - imaginary * y
         imaginary = imaginary * x + real * y
         real = following
@@ -141,13 +141,13 @@ def angular_kernel(
 ):  # fmt: skip
     """Add force (3) and virial (9) through the angular functions of this program's atom to out[i]."""
     atom = tl.program_id(0) + first
-    n, l = tl.arange(0, NP), tl.arange(0, LP)
-    is_l, valid = l < L, tl.where(n < N, 1.0, 0.0).to(out.dtype.element_ty)
-    n = tl.minimum(n, N - 1)
+    valid = tl.where(tl.arange(0, NP) < N, 1.0, 0.0).to(out.dtype.element_ty)
+    valid_l = tl.where(tl.arange(0, LP) < L, 1.0, 0.0).to(out.dtype.element_ty)[None, :]
+    n, l = tl.minimum(tl.arange(0, NP), N - 1), tl.minimum(tl.arange(0, LP), L - 1)
     # l of component c is floor(sqrt(c + 1)).
     odd = tl.floor(tl.sqrt((l + 1).to(tl.float32) + 0.01)).to(tl.int32) % 2
     parity = tl.where(odd == 1, -1.0, 1.0).to(out.dtype.element_ty)
-    cell = n[:, None] * L + tl.minimum(l, L - 1)[None, :]
+    cell = n[:, None] * L + l[None, :]
     own_slope = tl.load(slope + atom.to(tl.int64) * (N * L) + cell)
     zero = tl.zeros((PAIRS,), dtype=out.dtype.element_ty)
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero)
@@ -155,10 +155,11 @@ def angular_kernel(
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
         x, y, z, r, u, inverse, j, kind, turned = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, place < last, n_types
+            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         u_x, u_y, u_z = x / r, y / r, z / r
-        high, dz, circle, dx, dy = _harmonics(height, around, u_x, u_y, u_z, l, is_l, l_max, L)
+        high, dz, circle, dx, dy = _harmonics(height, around, u_x, u_y, u_z, l, l_max, L)
+        high, dz = high * valid_l, dz * valid_l
         g, g_slope = _functions(coefficients, kind, n, valid, u, inverse, n_k, N)
         along = tl.sum(g[:, :, None] * own_slope[None, :, :], 1)
         outward = tl.sum(g_slope[:, :, None] * own_slope[None, :, :], 1)

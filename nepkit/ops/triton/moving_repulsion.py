@@ -26,22 +26,21 @@ def repulsion_kernel(
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        real = place < last
         x, y, z, r, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, real, n_types
+            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
-        low = tl.load(inner + kind, mask=real, other=0.0)
-        high = tl.load(outer + kind, mask=real, other=0.0)
+        low = tl.load(inner + kind)
+        high = tl.load(outer + kind)
         inside = (u > 0.0) & (r < high)
-        scale = tl.load(inverse_length + kind, mask=real, other=0.0)
+        scale = tl.load(inverse_length + kind)
         phi, phi_slope = 0.0 * r, 0.0 * r
         for k in tl.static_range(4):
-            amplitude = tl.load(screening + kind * 8 + 2 * k, mask=real, other=0.0)
-            rate = scale * tl.load(screening + kind * 8 + 2 * k + 1, mask=real, other=0.0)
+            amplitude = tl.load(screening + kind * 8 + 2 * k)
+            rate = scale * tl.load(screening + kind * 8 + 2 * k + 1)
             wave = amplitude * tl.exp(-rate * r)
             phi += wave
             phi_slope -= rate * wave
-        over = tl.load(strength + kind, mask=real, other=0.0) / r
+        over = tl.load(strength + kind) / r
         bare, bare_slope = over * phi, over * (phi_slope - phi / r)
         # (1 + cos(pi t)) / 2 = cos(pi t / 2)^2 with t from 0 at the inner to 1 at the outer radius
         width = tl.where(high > low, high - low, 1.0)

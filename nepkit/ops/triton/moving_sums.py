@@ -16,52 +16,47 @@ from .launch import options, padded
 
 @triton.jit
 def sine_and_cosine(u):
-    """sin(pi u / 2) and cos(pi u / 2) for u in [0, 1], by their series."""
-    a = 1.5707963267948966 * u
+    """sin(pi u / 2) and cos(pi u / 2) for u in [0, 1]: the series of a quarter, doubled twice.
+
+    The fewer constants, the fewer of the scalar registers that AMD's GPUs keep them in.
+    """
+    a = 0.39269908169872414 * u
     s = a * a
-    sine = 1.0 - s * (1.0 / 342.0)
-    sine = 1.0 - s * (1.0 / 272.0) * sine
-    sine = 1.0 - s * (1.0 / 210.0) * sine
-    sine = 1.0 - s * (1.0 / 156.0) * sine
+    sine = 1.0 - s * (1.0 / 156.0)
     sine = 1.0 - s * (1.0 / 110.0) * sine
     sine = 1.0 - s * (1.0 / 72.0) * sine
     sine = 1.0 - s * (1.0 / 42.0) * sine
     sine = 1.0 - s * (1.0 / 20.0) * sine
     sine = a * (1.0 - s * (1.0 / 6.0) * sine)
-    cosine = 1.0 - s * (1.0 / 380.0)
-    cosine = 1.0 - s * (1.0 / 306.0) * cosine
-    cosine = 1.0 - s * (1.0 / 240.0) * cosine
-    cosine = 1.0 - s * (1.0 / 182.0) * cosine
-    cosine = 1.0 - s * (1.0 / 132.0) * cosine
+    cosine = 1.0 - s * (1.0 / 132.0)
     cosine = 1.0 - s * (1.0 / 90.0) * cosine
     cosine = 1.0 - s * (1.0 / 56.0) * cosine
     cosine = 1.0 - s * (1.0 / 30.0) * cosine
     cosine = 1.0 - s * (1.0 / 12.0) * cosine
-    return sine, 1.0 - s * (1.0 / 2.0) * cosine
+    cosine = 1.0 - s * 0.5 * cosine
+    sine, cosine = 2.0 * sine * cosine, 1.0 - 2.0 * sine * sine
+    return 2.0 * sine * cosine, 1.0 - 2.0 * sine * sine
 
 
 @triton.jit
-def pair_vectors(
-    positions, shifts, types, neighbor, shift, cutoff, atom, place, real, n_types,
-):  # fmt: skip
-    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of an atom."""
+def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
+    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of an atom.
+
+    Places from ``last`` on are its last pair once more with u = 0, which makes everything 0: factors
+    of 0 instead of masks, which would take the scalar registers of AMD's GPUs.
+    """
     dtype = cutoff.dtype.element_ty
-    j = tl.load(neighbor + place, mask=real, other=0).to(tl.int64)
-    s = tl.load(shift + place, mask=real, other=0).to(tl.int64)
+    real = place < last
+    place = tl.minimum(place, last - 1)
+    j, s = tl.load(neighbor + place).to(tl.int64), tl.load(shift + place).to(tl.int64)
     at, to, by = positions + atom.to(tl.int64) * 3, positions + j * 3, shifts + s * 3
-    x = (tl.load(to, mask=real, other=0.0) - tl.load(at) + tl.load(by, mask=real, other=0.0)).to(
-        dtype
-    )
-    y = (tl.load(to + 1, mask=real, other=0.0) - tl.load(at + 1)
-         + tl.load(by + 1, mask=real, other=0.0)).to(dtype)  # fmt: skip
-    z = (tl.load(to + 2, mask=real, other=0.0) - tl.load(at + 2)
-         + tl.load(by + 2, mask=real, other=0.0)).to(dtype)  # fmt: skip
-    # The kernels go on with all lanes, and powers of what is none must stay finite.
-    x, y, z = tl.where(real, x, 0.0), tl.where(real, y, 0.0), tl.where(real, z, 0.0)
-    r = tl.where(real, tl.sqrt(x * x + y * y + z * z), 1.0)
-    one, other = tl.load(types + atom), tl.load(types + j, mask=real, other=0)
+    x = (tl.load(to) - tl.load(at) + tl.load(by)).to(dtype)
+    y = (tl.load(to + 1) - tl.load(at + 1) + tl.load(by + 1)).to(dtype)
+    z = (tl.load(to + 2) - tl.load(at + 2) + tl.load(by + 2)).to(dtype)
+    r = tl.sqrt(x * x + y * y + z * z)
+    one, other = tl.load(types + atom), tl.load(types + j)
     pair_type = one * n_types + other
-    inverse = 1.0 / tl.load(cutoff + pair_type, mask=real, other=1.0)
+    inverse = 1.0 / tl.load(cutoff + pair_type)
     u = 1.0 - r * inverse
     u = tl.where(real & ~(u <= 0.0), u, 0.0)  # not max, which might lose NaN
     return x, y, z, r, u, inverse, j, pair_type, other * n_types + one
@@ -74,25 +69,25 @@ def radial_kernel(
 ):  # fmt: skip
     """out[i, n] = sum_j sum_k c_nk f_k(r_ij) of the atom of this program."""
     atom = tl.program_id(0) + first
-    n = tl.arange(0, NP)
+    n = tl.minimum(tl.arange(0, NP), N - 1)
     total = tl.zeros((NP, PAIRS), dtype=out.dtype.element_ty)
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
         _, _, _, _, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, place < last, n_types
+            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         sine, _ = sine_and_cosine(u)
         h, x = 0.5 * sine * sine, 2.0 * u * u - 1.0
         c = coefficients + kind.to(tl.int64)[None, :] * (N * n_k) + n[:, None] * n_k
-        here = (n < N)[:, None] & (place < last)[None, :]
-        total += tl.load(c, mask=here, other=0.0) * (2.0 * h)[None, :]
+        total += tl.load(c) * (2.0 * h)[None, :]
         below, value = 0.0 * x + 1.0, x
         for k in range(1, n_k):
-            total += tl.load(c + k, mask=here, other=0.0) * (h * (value + 1.0))[None, :]
+            total += tl.load(c + k) * (h * (value + 1.0))[None, :]
             following = 2.0 * x * value - below
             below, value = value, following
-    tl.store(out + tl.program_id(0).to(tl.int64) * N + n, tl.sum(total, 1), mask=n < N)
+    out += tl.program_id(0).to(tl.int64) * N
+    tl.store(out + n, tl.sum(total, 1), mask=tl.arange(0, NP) < N)
 
 
 @triton.jit
@@ -103,41 +98,40 @@ def angular_kernel(
 ):  # fmt: skip
     """out[i, n, l] = sum_j g_n(r_ij) Y_l of the atom of this program."""
     atom = tl.program_id(0) + first
-    n, l = tl.arange(0, NP), tl.arange(0, LP)
-    is_l = l < L
+    n, l = tl.minimum(tl.arange(0, NP), N - 1), tl.minimum(tl.arange(0, LP), L - 1)
     total = tl.zeros((PAIRS, NP, LP), dtype=out.dtype.element_ty)
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
         x, y, z, r, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, place < last, n_types
+            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         sine, _ = sine_and_cosine(u)
         h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
         c = coefficients + kind.to(tl.int64)[:, None] * (N * n_k) + n[None, :] * n_k
-        here = (place < last)[:, None] & (n < N)[None, :]
-        g = tl.load(c, mask=here, other=0.0) * (2.0 * h)[:, None]
+        g = tl.load(c) * (2.0 * h)[:, None]
         below, value = 0.0 * t + 1.0, t
         for k in range(1, n_k):
-            g += tl.load(c + k, mask=here, other=0.0) * (h * (value + 1.0))[:, None]
+            g += tl.load(c + k) * (h * (value + 1.0))[:, None]
             following = 2.0 * t * value - below
             below, value = value, following
         high = tl.zeros((PAIRS, LP), dtype=out.dtype.element_ty)
         for power in range(0, l_max + 1):
-            of_power = tl.load(height + (l_max - power) * L + l, mask=is_l, other=0.0)
+            of_power = tl.load(height + (l_max - power) * L + l)
             high = high * (z / r)[:, None] + of_power[None, :]
-        circle = high * 0.0 + tl.load(around + l, mask=is_l, other=0.0)[None, :]
+        circle = high * 0.0 + tl.load(around + l)[None, :]
         real, imaginary = x / r, y / r
         for m in range(1, l_max + 1):
             weight = around + (2 * m - 1) * L + l
-            circle += real[:, None] * tl.load(weight, mask=is_l, other=0.0)[None, :]
-            circle += imaginary[:, None] * tl.load(weight + L, mask=is_l, other=0.0)[None, :]
+            circle += real[:, None] * tl.load(weight)[None, :]
+            circle += imaginary[:, None] * tl.load(weight + L)[None, :]
             following = real * (x / r) - imaginary * (y / r)
             imaginary = imaginary * (x / r) + real * (y / r)
             real = following
         total += g[:, :, None] * (high * circle)[:, None, :]
     cell = tl.program_id(0).to(tl.int64) * (N * L) + n[:, None] * L + l[None, :]
-    tl.store(out + cell, tl.sum(total, 0), mask=(n < N)[:, None] & is_l[None, :])
+    inside = (tl.arange(0, NP) < N)[:, None] & (tl.arange(0, LP) < L)[None, :]
+    tl.store(out + cell, tl.sum(total, 0), mask=inside)
 
 
 def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
