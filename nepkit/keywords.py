@@ -115,7 +115,7 @@ class Keyword:
         return sum(not name.startswith("[") for name in self.names)
 
 
-_OPTIMIZER = Word("adamw or adam", ("adamw", "adam"))
+_OPTIMIZER = Word("adamw, adam or muon", ("adamw", "adam", "muon"))
 _LOSS_FORM = Word("mse or rmse", ("mse", "rmse"))
 _PART = Word("descriptor or networks", ("descriptor", "networks"))
 _NEP4 = "only NEP4 is trained here, write version 4"

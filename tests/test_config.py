@@ -394,7 +394,7 @@ MISTAKES = [
     ("learning_rate 2 0", ["at most 1"]),
     ("warmup -1", ["at least 0"]),
     ("weight_decay -1", ["at least 0"]),
-    ("optimizer sgd", ["adamw or adam"]),
+    ("optimizer sgd", ["adamw, adam or muon"]),
     ("optimizer AdamW", ['did you mean "adamw"?']),
     ("loss_form mae", ["mse or rmse"]),
     ("max_grad_norm 0", ["above 0"]),

@@ -80,7 +80,7 @@ class Nep:
         """The two stretches of the flat tensor."""
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
         cut = sum(size for name, size in sizes.items() if "bias" not in name)
-        return slice(0, cut), slice(cut, None)
+        return slice(0, cut), slice(cut, sum(sizes.values()))
 
 
 def parameter_shapes(settings: ModelSettings, n_pair_types: int) -> dict[str, tuple[int, ...]]:

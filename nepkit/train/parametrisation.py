@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -43,11 +44,22 @@ class Plain:
     def __init__(self, model: Nep):
         self.latent = model.flat
         self.weights, self.biases = model.weights_and_biases()
+        self.model, ends = model, [0, *accumulate(map(math.prod, model.shapes.values()))]
+        self.stretches = {name: slice(*pair) for name, pair in zip(model.shapes, pairwise(ends))}
+        coefficients = [name for name in model.shapes if "coefficients" in name]
+        self.matrix_names = ["hidden_weight_0", *coefficients]
 
     def decays(self) -> Iterator[tuple[slice, float]]:
         """Stretches of the latent tensor, and how much of the weight decay each has."""
         yield self.weights, 1.0
         yield self.biases, 0.0
+
+    def matrices(self) -> list[tuple[slice, tuple[int, ...]]]:
+        """Stretches of the latent tensor that are batches of matrices, in order, and their shapes.
+
+        First weights of the networks (T, N, D) and coefficients (G, n, K).
+        """
+        return [(self.stretches[name], self.model.shapes[name]) for name in self.matrix_names]
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Gradient to the latent tensor from that to the parameters (n_parameters,)."""
@@ -87,7 +99,7 @@ class Shared(Plain):
 
     def __init__(self, model: Nep):
         super().__init__(model)
-        self.model, n_types, pair_types = model, len(model.settings.elements), model.pair_types
+        n_types, pair_types = len(model.settings.elements), model.pair_types
         self.ends = [
             _pairs_of(end, n_types) for end in (pair_types // n_types, pair_types % n_types)
         ]
@@ -127,6 +139,17 @@ class Shared(Plain):
         yield self.weights, 1.0
         yield slice(self.weights.stop, self.size + bases), 0.0
         yield slice(self.size + bases, len(self.latent)), DECAY_OF_ELEMENTS
+
+    def matrices(self) -> list[tuple[slice, tuple[int, ...]]]:
+        found, first = super().matrices(), self.size
+        names = [*self.names, *self.coefficients, *self.coefficients]
+        for name, shape in zip(names, self.shapes):
+            last = first + math.prod(shape)
+            if name in self.matrix_names:  # bases are single matrices
+                batch = shape if len(shape) == 3 else (1, *shape)
+                found.append((slice(first, last), batch))
+            first = last
+        return found
 
     def pull(self, gradient: Tensor) -> Tensor:
         views = self.model.views(gradient)

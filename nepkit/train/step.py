@@ -19,12 +19,13 @@ from ..ops.stages import stage
 from .gradient import BatchGradient, finished
 from .graph import StepGraphs, feed_of
 from .loss import LossResult
+from .muon import Muon, cut
 from .parametrisation import Plain
 from .world import ALONE, World
 
 # Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
 PIECE, MOST_PIECES = 8192, 32
-OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "muon": Muon}
 
 
 class Step:
@@ -83,14 +84,19 @@ class Step:
         self.stage = stage
         self.batch.begin_stage(stage)
         groups = []
-        for part, share in self.parameters.decays():
-            values, gradient = self.parameters.latent[part].detach(), self.pulled[part]
-            # The fused optimizer gives each piece to one block of threads.
-            size = max(PIECE, math.ceil(len(values) / MOST_PIECES))
-            pieces = list(values.split(size))
-            for piece, of_piece in zip(pieces, gradient.split(size)):
-                piece.grad = of_piece
-            groups.append({"params": pieces, "weight_decay": share * (stage.weight_decay or 0.0)})
+        matrices = self.parameters.matrices() if stage.optimizer == "muon" else []
+        for whole, share in self.parameters.decays():
+            for part, shape in cut(whole, matrices):
+                values, gradient = self.parameters.latent[part].detach(), self.pulled[part]
+                # The fused optimizer gives each piece to one block of threads.
+                size = max(PIECE, math.ceil(len(values) / MOST_PIECES))
+                pieces = [values.view(shape)] if shape else values.split(size)
+                of_pieces = [gradient.view(shape)] if shape else gradient.split(size)
+                for piece, of_piece in zip(pieces, of_pieces):
+                    piece.grad = of_piece
+                decay = share * (stage.weight_decay or 0.0)
+                group = {"params": list(pieces), "weight_decay": decay, "matrices": bool(shape)}
+                groups.append(group)
         on_gpu = self.graphs is not None
         rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
         self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)

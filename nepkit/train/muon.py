@@ -1,0 +1,78 @@
+"""Muon for the coefficients and the first weights of the networks, AdamW for everything else.
+
+The first weights of an element and the coefficients of a pair are matrices, and their updates have
+singular values of about 1: all directions of the descriptor learn at the same rate, small ones too. K. Jordan et al., Muon, 2024
+(kellerjordan.github.io/posts/muon), whose five iterations and coefficients these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+# Root mean square of an update against the learning rate, which for Adam is at most 1.
+SIZE = 0.6
+# Part of the gradient of now in its running mean.
+FRESH = 0.05
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW, but for groups marked ``matrices``: their parameters are batches of matrices (B, n, m).
+
+    ``found_inf`` and ``grad_scale`` act as in fused optimizers: a step without a finite gradient
+    changes nothing.
+    """
+
+    def step(self, closure: None = None):
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if not group.get("matrices")]
+        try:
+            super().step(closure)
+        finally:
+            self.param_groups = groups
+        with torch.no_grad():
+            for group in groups:
+                for parameter in group["params"] if group.get("matrices") else ():
+                    self._move(parameter, group)
+
+    def _move(self, parameter: Tensor, group: dict):
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+            state["step"] = torch.zeros((), device=parameter.device)  # AdamW looks for it
+        momentum, sound = state["momentum"], 1.0 - self.found_inf.to(parameter.dtype)
+        gradient = torch.where(sound > 0, parameter.grad, 0.0)
+        gradient = gradient / getattr(self, "grad_scale", sound.new_ones(())).to(parameter.dtype)
+        momentum.lerp_(gradient, FRESH * sound)
+        update = orthogonalised(torch.lerp(gradient, momentum, 1.0 - FRESH))
+        rate = sound * group["lr"]
+        parameter.mul_(1.0 - rate * group["weight_decay"])
+        parameter.sub_(rate * SIZE * max(parameter.shape[1:]) ** 0.5 * update)
+
+
+def cut(
+    part: slice, matrices: Iterable[tuple[slice, tuple[int, ...]]]
+) -> Iterator[tuple[slice, tuple[int, ...] | None]]:
+    """The pieces of ``part``: those of ``matrices``, which rise, with their shape, and the rest."""
+    first = part.start
+    for stretch, shape in matrices:
+        if part.start <= stretch.start < part.stop:
+            if first < stretch.start:
+                yield slice(first, stretch.start), None
+            yield stretch, shape
+            first = stretch.stop
+    if first < part.stop:
+        yield slice(first, part.stop), None
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Matrices (B, n, m) with the same singular vectors, and singular values near 1 or still 0."""
+    wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.transpose(1, 2)
+    tiny = torch.finfo(wide.dtype).tiny
+    wide = wide / wide.square().sum((1, 2), keepdim=True).sqrt().clamp_min(tiny)
+    for _ in range(5):
+        square = wide @ wide.transpose(1, 2)
+        wide = 3.4445 * wide + (-4.7750 * square + 2.0315 * square @ square) @ wide
+    return wide if matrices.shape[1] <= matrices.shape[2] else wide.transpose(1, 2)
