@@ -32,7 +32,7 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1", **more}
 
 
-def torchrun(count: int, *words: str | Path, check: bool = True, options=(), timeout=120):
+def torchrun(count: int, *words: str | Path, check: bool = True, options=(), timeout=400):
     """``count`` processes of ``python *words``; the outcome, with what they print."""
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
@@ -45,11 +45,12 @@ def torchrun(count: int, *words: str | Path, check: bool = True, options=(), tim
         out, err = process.communicate(timeout=timeout)
     finally:
         process.terminate()  # which ends its processes too
+        process.communicate()
     assert not check or process.returncode == 0, out + err
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def processes(count: int, *words: str | Path, timeout=120):
+def processes(count: int, *words: str | Path, timeout=400):
     """The same without torchrun: its variables alone."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -67,4 +68,5 @@ def processes(count: int, *words: str | Path, timeout=120):
     finally:
         for process in started:
             process.kill()
+            process.communicate()
     assert not any(process.returncode for process in started), "\n".join(said)
