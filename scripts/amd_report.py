@@ -42,7 +42,7 @@ from nepkit.ops.triton import (
     tangents,
     tiles,
 )
-from nepkit.ops.triton.launch import TABLE, padded
+from nepkit.ops.triton.launch import TABLE, of_width, padded
 
 INDICES = {
     "order", "row_start", "radial_order", "angular_order", "radial_start", "start",
@@ -190,7 +190,10 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
 
 def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
     """``kernel`` compiled for ``target`` with the launch values of that GPU, and its warps."""
-    chosen = dict(TABLE.get(target, {}).get(kernel.table) or TABLE["default"].get(kernel.table, {}))
+    table = kernel.table
+    if f"{table}_wide" in TABLE["default"]:
+        table = of_width(table, kernel.constants["LP"], 4 if dtype == "fp32" else 8)
+    chosen = dict(TABLE.get(target, {}).get(table) or TABLE["default"].get(table, {}))
     options = {"num_warps": kernel.num_warps, "enable_fp_fusion": True}
     options |= {name: chosen.pop(name) for name in ("num_warps", "num_stages") if name in chosen}
     constants = kernel.constants | chosen
@@ -253,7 +256,10 @@ def faults(kernel: Kernel, result, num_warps: int, target: str, dtype: str) -> l
     allowed = POSITIONS & set(kernel.function.arg_names)
     double = r"(mul|fma|mac|div|sqrt|rsq|rcp)\w*[_.]f64" if allowed else r"_f64|\.f64"
     found, text = resources(result), instructions(result)
-    wrong = [key for key in ("VGPR spills", "SGPR spills", "scratch") if found[key]]
+    # A few scalars of a kernel in float64 may wait in a vector register, which is no memory.
+    allowed_scalars = 16 if dtype == "fp64" and not found["scratch"] else 0
+    wrong = [key for key in ("VGPR spills", "scratch") if found[key]]
+    wrong += ["SGPR spills"] * (found["SGPR spills"] > allowed_scalars)
     tests = {
         "atomics": bool(ATOMIC.search(text)),
         "LDS": found["LDS"] > SHARED,

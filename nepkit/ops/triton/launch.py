@@ -35,6 +35,11 @@ def options(kernel: str) -> dict[str, int]:
     return {"enable_fp_fusion": True, **chosen}
 
 
+def of_width(kernel: str, components: int, bytes_each: int) -> str:
+    """The entry of ``kernel`` in the table for so many components of a pair at once."""
+    return f"{kernel}_wide" if components * bytes_each > 32 * 4 else kernel
+
+
 def padded(size: int) -> int:
     """A power of two that holds ``size``."""
     return triton.next_power_of_2(size)

@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..moving import Moving
-from .launch import options, padded
+from .launch import of_width, options, padded
 from .moving_sums import pair_vectors, sine_and_cosine
 
 
@@ -198,6 +198,6 @@ def launch(moving: Moving, q_slope: Tensor, slope: Tensor, first: int, last: int
             *where, *moving.angular, moving.angular_cutoff, moving.angular_c,
             moving.height, moving.around, slope, out, first, moving.n_types, k_a, l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
-            **options("moving_angular_forces"),
+            **options(of_width("moving_angular_forces", padded(n_l), out.element_size())),
         )  # fmt: skip
     return out

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..moving import Moving
-from .launch import options, padded
+from .launch import of_width, options, padded
 
 
 @triton.jit
@@ -151,6 +151,6 @@ def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
             *where, *moving.angular, moving.angular_cutoff, moving.angular_c,
             moving.height, moving.around, angular, first, moving.n_types, k_a, l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
-            **options("moving_angular_sums"),
+            **options(of_width("moving_angular_sums", padded(n_l), angular.element_size())),
         )  # fmt: skip
     return radial, angular
