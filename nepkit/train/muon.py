@@ -3,6 +3,10 @@
 The first weights of an element and the coefficients of a pair are matrices, and their updates have
 singular values of about 1: all directions of the descriptor learn at the same rate, small ones too. K. Jordan et al., Muon, 2024
 (kellerjordan.github.io/posts/muon), whose five iterations and coefficients these are.
+
+Errors on frames held out, with it and with AdamW alone: NbMoTaW (2,500 steps of 8 frames, two and
+three seeds) energy 6.5 and 9.5 meV/atom, forces 111 and 123 meV/Å, virial 40 and 52 meV/atom; PbTe
+(1,500 steps of 2 frames, one and two seeds) energy 0.29 and 0.70, forces 36.4 and 41.6.
 """
 
 from __future__ import annotations

@@ -46,8 +46,6 @@ class Plain:
         self.weights, self.biases = model.weights_and_biases()
         self.model, ends = model, [0, *accumulate(map(math.prod, model.shapes.values()))]
         self.stretches = {name: slice(*pair) for name, pair in zip(model.shapes, pairwise(ends))}
-        coefficients = [name for name in model.shapes if "coefficients" in name]
-        self.matrix_names = ["hidden_weight_0", *coefficients]
 
     def decays(self) -> Iterator[tuple[slice, float]]:
         """Stretches of the latent tensor, and how much of the weight decay each has."""
@@ -59,7 +57,8 @@ class Plain:
 
         First weights of the networks (T, N, D) and coefficients (G, n, K).
         """
-        return [(self.stretches[name], self.model.shapes[name]) for name in self.matrix_names]
+        names = ("hidden_weight_0", "radial_coefficients", "angular_coefficients")
+        return [(self.stretches[name], self.model.shapes[name]) for name in names]
 
     def pull(self, gradient: Tensor) -> Tensor:
         """Gradient to the latent tensor from that to the parameters (n_parameters,)."""
@@ -141,15 +140,14 @@ class Shared(Plain):
         yield slice(self.size + bases, len(self.latent)), DECAY_OF_ELEMENTS
 
     def matrices(self) -> list[tuple[slice, tuple[int, ...]]]:
-        found, first = super().matrices(), self.size
-        names = [*self.names, *self.coefficients, *self.coefficients]
-        for name, shape in zip(names, self.shapes):
-            last = first + math.prod(shape)
-            if name in self.matrix_names:  # bases are single matrices
-                batch = shape if len(shape) == 3 else (1, *shape)
-                found.append((slice(first, last), batch))
-            first = last
-        return found
+        """First weights alone, of the elements and of the base: coefficients have too many parts.
+
+        NbMoTaW, 2,500 steps of 8 frames, one seed: energy 6.4 meV/atom and forces 111 meV/Å, with
+        the coefficients 8.1 and 123.
+        """
+        name, shape = "hidden_weight_0", self.model.shapes["hidden_weight_0"]
+        base = slice(self.size, self.size + math.prod(shape[1:]))
+        return [(self.stretches[name], shape), (base, (1, *shape[1:]))]
 
     def pull(self, gradient: Tensor) -> Tensor:
         views = self.model.views(gradient)
