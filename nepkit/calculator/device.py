@@ -15,6 +15,7 @@ from ..model.fused_network import FusedNetwork
 from ..model.nep import Nep
 from ..model.network import NetworkWeights
 from ..model.zbl import repulsion_tables
+from ..ops.capture import nothing_collected
 from ..ops.harmonics import component_table
 from ..ops.invariants import descriptors, sum_slopes
 from ..ops.moving import Moving, Neighborhood, neighbor_forces, neighbor_sums
@@ -151,8 +152,14 @@ class DeviceField:
                 sums[first:last] += repelled[:, :12]
                 energies[first:last] += repelled[:, 12]
         sums = sums.double()
-        virials = segment_sum(sums[:, 3:].contiguous(), None, self.starts, 128)
+        virials = self._of_frames(sums[:, 3:])
         return energies, sums[:, :3], virials, sums[:, 3:], q
+
+    def _of_frames(self, of_atoms: Tensor) -> Tensor:
+        """Sums over the atoms of each frame (B, 9): of a single one by all of the GPU."""
+        if len(self.lists) == 1:
+            return of_atoms.sum(0, keepdim=True)
+        return segment_sum(of_atoms.contiguous(), None, self.starts, 128)
 
     def replayed(self) -> tuple[Tensor, ...]:
         """``evaluate``, by a captured graph where that is faster; for calls after the first."""
@@ -175,7 +182,7 @@ class DeviceField:
             direct = self.evaluate()
         torch.cuda.current_stream(self.device).wait_stream(side)
         self.graph, self.captured = torch.cuda.CUDAGraph(), self.room.moved
-        with torch.cuda.graph(self.graph):
+        with nothing_collected(), torch.cuda.graph(self.graph):
             self.outputs = self.evaluate()
         return direct
 

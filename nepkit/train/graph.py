@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 import numpy as np
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from ..data.feed import Part, Resident, Streamed
 from ..data.structures import Structures
+from ..ops.capture import nothing_collected
 from ..ops.policy import during, kernels_on
 from ..ops.stages import stage
 from .gradient import finished
@@ -184,7 +183,7 @@ class StepGraphs:
         # Other threads, as that of NCCL, do not disturb a capture of several processes' work.
         mode = "global" if self.world.size == 1 else "thread_local"
         segments, steps, tensor = [], None, None
-        with _nothing_collected():
+        with nothing_collected():
             while not segments or tensor is not None:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=self.pool, capture_error_mode=mode):
@@ -207,19 +206,6 @@ class StepGraphs:
             for tensor, old in zip(self.state(), before):
                 tensor.copy_(old)
         return all(map(torch.equal, *found))
-
-
-@contextmanager
-def _nothing_collected():
-    """No garbage is collected in the block: the graphs of an earlier run, let go of in the middle of
-    a capture, would spoil it."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _copy(static: list[list[Tensor]], inputs: list[list[Tensor]]):
