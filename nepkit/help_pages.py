@@ -12,11 +12,11 @@ examples:
   nepkit train -h                       more of a command
 """,
     "train": """\
-The same command goes on with a run that was interrupted.
+The same command goes on with a run that was interrupted. On several GPUs:
+torchrun --nproc-per-node 4 -m nepkit.train RUN_DIR
 
 examples:
   nepkit train PbTe --max-time 9:50:00 generation=5000 "learning_rate=5e-3 1e-5"
-  torchrun --nproc-per-node 4 -m nepkit.train PbTe          on several GPUs
 """,
     "predict": """\
 examples:

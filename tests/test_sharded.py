@@ -117,7 +117,7 @@ def assert_same_but_for_sums(alone: Path, together: Path):
     one, other = (checkpoint.load(folder) for folder in (alone, together))
     for a, b in ((one["flat"], other["flat"]), (one["step"]["average"], other["step"]["average"])):
         assert ((a - b).abs() <= 1e-10 * a.abs().clamp_min(1e-3)).all()
-    assert one["best_step"] == other["best_step"]
+    assert one["best"]["step"] == other["best"]["step"]
     for name in ("loss.out", "virial_test.out"):
         tables = [np.loadtxt(folder / name) for folder in (alone, together)]
         np.testing.assert_allclose(*tables, rtol=1e-8)
