@@ -16,6 +16,7 @@ from ..ops.cpu.skin import PairList
 from .constants import constants, repulsion
 from .evaluated import Evaluated
 from .row_lists import SkinList, joined
+from .skin import refreshed
 
 
 class CpuField:
@@ -60,20 +61,15 @@ class CpuField:
 
     def _update(self, frames: Sequence[Frame]):
         """Have the neighbours of ``frames``."""
-        if len(frames) != len(self.lists):
-            self.lists = [None] * len(frames)
-        stale = [
-            k for k, (of, frame) in enumerate(zip(self.lists, frames))
-            if of is None or not of.good_for(frame)
-        ]  # fmt: skip
-        for k in stale:
-            types = self.lookup[frames[k].numbers]
-            self.lists[k] = SkinList.of(frames[k], types, self.settings, self.skin)
-        if stale:
-            self.rebuilds += len(stale)
-            self.pairs = joined(self.lists)
+        lists, made = refreshed(self.lists, frames, self._list_of)
+        if made:
+            self.lists, self.pairs = lists, joined(lists)
+            self.rebuilds += made
             self.types = self.lookup[np.concatenate([frame.numbers for frame in frames])]
             self.frame_of_atom = np.repeat(np.arange(len(frames)), [len(f) for f in frames])
+
+    def _list_of(self, frame: Frame) -> SkinList:
+        return SkinList.of(frame, self.lookup[frame.numbers], self.settings, self.skin)
 
     def _layers(self) -> Layers:
         dtype, length = self.field.scaler.dtype, len(self.field.scaler)

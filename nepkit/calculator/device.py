@@ -24,6 +24,7 @@ from ..ops.repulsion import Repulsion, repulsions
 from ..ops.segment import segment_sum
 from .device_lists import DeviceList, Room, joined
 from .evaluated import Evaluated
+from .skin import refreshed
 
 # Atoms between positions and slopes at once; beyond it only slopes are kept, some kB an atom.
 ATOMS_AT_ONCE = 1 << 18
@@ -92,19 +93,11 @@ class DeviceField:
 
     def _update(self, frames: Sequence[Frame]):
         """Have the neighbours of ``frames``."""
-        if len(frames) != len(self.lists):
-            self.lists = [None] * len(frames)
-        stale = [
-            k for k, (of, frame) in enumerate(zip(self.lists, frames))
-            if of is None or not of.good_for(frame)
-        ]  # fmt: skip
-        if not stale:
+        self.lists, made = refreshed(self.lists, frames, self._list_of)
+        if not made:
             return
         types = [self.lookup[frame.numbers] for frame in frames]
-        for k in stale:
-            on_device = torch.as_tensor(types[k], device=self.device)
-            self.lists[k] = DeviceList.of(frames[k], on_device, self.settings, self.skin)
-        self.rebuilds += len(stale)
+        self.rebuilds += made
         for kind, near in zip(("radial", "angular"), joined(self.lists)):
             for name, values in zip(Neighborhood._fields, near):
                 self.room.put(f"{kind} {name}", values)
@@ -118,6 +111,10 @@ class DeviceField:
             self.tiles = [(first, min(first + ATOMS_AT_ONCE, len(types))) for first in stops]
             self.networks = [FusedNetwork(self.weights, types[a:b]) for a, b in self.tiles]
             self.element_energy = self.model.element_energy.index_select(0, types)
+
+    def _list_of(self, frame: Frame) -> DeviceList:
+        types = torch.as_tensor(self.lookup[frame.numbers], device=self.device)
+        return DeviceList.of(frame, types, self.settings, self.skin)
 
     def _moving(self) -> Moving:
         of, near = self.room.tensors, []

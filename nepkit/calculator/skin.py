@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +54,16 @@ class SkinRule:
         if self.wrapped is not None:
             positions = positions + self.wrapped @ frame.cell
         return positions, self.images @ frame.cell
+
+
+def refreshed(
+    lists: Sequence[SkinRule], frames: Sequence[Frame], make: Callable[[Frame], SkinRule]
+) -> tuple[list[SkinRule], int]:
+    """The lists of ``frames``, made anew where one is not good any more, and how many were."""
+    if len(lists) != len(frames):
+        return [make(frame) for frame in frames], len(frames)
+    found = [of if of.good_for(frame) else make(frame) for of, frame in zip(lists, frames)]
+    return found, sum(one is not other for one, other in zip(found, lists))
 
 
 def into_cell(frame: Frame) -> tuple[np.ndarray | None, Frame]:
