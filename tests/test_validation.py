@@ -105,12 +105,23 @@ def test_validation_chooses_and_the_test_only_reports(folder):
     assert len(results.history.errors) == 9
 
 
-def test_figures_and_report_know_the_validation_set(folder):
+def test_figures_and_report_know_the_validation_set(folder, monkeypatch):
     train_nep(folder, device="cpu")
     write_report(folder)
     assert '<span class="valid">● valid</span>' in (folder / "report.html").read_text()
     pytest.importorskip("matplotlib")
+    from nepkit.plot import parity
+
+    draw, figures = parity.draw_parity, []
+
+    def drawn(sets):
+        figures.append(draw(sets))
+        return figures[-1]
+
+    monkeypatch.setattr(parity, "draw_parity", drawn)
     assert len(plot_run(folder)) >= 4
+    told = [text.get_text().split("\n")[0] for text in figures[0].axes[0].texts]
+    assert sorted(told) == ["test", "train", "valid"]
 
 
 def test_a_run_with_frames_held_out_goes_on_exactly(folder, tmp_path, monkeypatch):

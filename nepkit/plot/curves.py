@@ -37,7 +37,7 @@ def draw_curves(history: History) -> Figure:
         if panel.get_yscale() == "log":
             plain_log(panel.yaxis)
     if kinds:
-        axes[1].legend(loc="upper right", ncols=2, frameon=True, edgecolor="none", borderpad=0.2)
+        axes[1].legend(loc="upper right", ncols=3, frameon=True, edgecolor="none", borderpad=0.2)
     axes[0].annotate(
         f"best: step {best}", (best, 1), xycoords=("data", "axes fraction"), fontsize=7,
         xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", color=GREY,

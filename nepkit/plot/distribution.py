@@ -44,7 +44,7 @@ def draw_distribution(sets: dict[str, dict[str, Compared]]) -> Figure:
         axes.set(xlabel=f"{kind.title}, |error| (m{kind.unit})", ylim=(0, 101))
         axes.legend(
             loc="upper left", title=f"50 %, 95 % (m{kind.unit})", title_fontsize=6.5,
-            fontsize=6.5, alignment="left",
+            fontsize=6.5, alignment="left", frameon=True, edgecolor="none", borderpad=0.2,
         )  # fmt: skip
     panels[0].set_ylabel("Labels with smaller error (%)")
     return figure

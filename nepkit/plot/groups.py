@@ -43,7 +43,7 @@ def draw_groups(groups: dict[str, Groups]) -> Figure:
     panels[0].set_yticks(range(len(shown)), [_short(name) for name in shown])
     panels[0].set_ylim(len(shown) - 0.4, -0.6)
     figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2,
+        *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=3,
         title=f"the {MOST} largest of {len(names)}" if len(names) > MOST else None,
     )  # fmt: skip
     return figure

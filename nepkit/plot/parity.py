@@ -90,9 +90,18 @@ def _draw(axes, drawn: dict[str, tuple[np.ndarray, np.ndarray]], ends: tuple[flo
 
 
 def _tell(axes, kind: Kind, compared: dict[str, Compared]):
-    """The errors in the two corners that a parity plot leaves empty."""
-    corners = ((0.04, 0.97, "left", "top"), (0.97, 0.03, "right", "bottom"))
-    for (name, values), (x, y, side, edge) in zip(compared.items(), corners, strict=False):
+    """The errors in the two corners that a parity plot leaves empty; of three sets those held out
+    are told at length."""
+    corners = [(0.04, 0.97, "left", "top"), (0.97, 0.03, "right", "bottom")]
+    told = list(compared.items())
+    if len(told) > len(corners):
+        name, values = told.pop(0)
+        rmse = three_digits(1e3 * values.scores().rmse)
+        axes.text(
+            0.04, 0.70, f"{name}\nRMSE {rmse}", ha="left", va="top", transform=axes.transAxes,
+            fontsize=6.5, color=COLORS[name], linespacing=1.25,
+        )  # fmt: skip
+    for (name, values), (x, y, side, edge) in zip(told, corners, strict=False):
         scores = values.scores()
         lines = [
             name,
