@@ -14,6 +14,8 @@ from ase.io import read
 
 from nepkit import predict_structures
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 model, structure, plot = [*sys.argv[1:], "equation_of_state.png"][:3]
 matplotlib.use("agg")
 

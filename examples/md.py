@@ -15,6 +15,8 @@ from ase.md.verlet import VelocityVerlet
 
 from nepkit import NEPCalculator
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 model, structure, kelvin, steps = [*sys.argv[1:], *("300", "1000")[len(sys.argv) - 3 :]][:4]
 
 atoms = read(structure)

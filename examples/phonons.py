@@ -1,7 +1,7 @@
 """Phonons by finite displacements: python examples/phonons.py NEP_TXT STRUCTURE [REPEAT [PLOT]]
 
 STRUCTURE is a relaxed primitive cell (examples/relax.py). Atoms are displaced by 0.01 Å in REPEAT^3
-(4^3) cells. The bands along the standard path go to PLOT, phonons.png.
+(3^3) cells; an odd REPEAT keeps the symmetry of the bands. The bands along the standard path go to PLOT, phonons.png.
 """
 
 import sys
@@ -14,7 +14,9 @@ from ase.phonons import Phonons
 
 from nepkit import NEPCalculator
 
-model, structure, repeat, plot = [*sys.argv[1:], *("4", "phonons.png")[len(sys.argv) - 3 :]][:4]
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
+model, structure, repeat, plot = [*sys.argv[1:], *("3", "phonons.png")[len(sys.argv) - 3 :]][:4]
 matplotlib.use("agg")
 import matplotlib.pyplot as plt  # noqa: E402
 

@@ -12,6 +12,8 @@ from ase.optimize import BFGS
 
 from nepkit import NEPCalculator
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 model, structure, out = [*sys.argv[1:], "relaxed.xyz"][:3]
 
 atoms = read(structure)

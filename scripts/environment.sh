@@ -31,6 +31,7 @@ if ! [ "$stamp" -nt pyproject.toml ]; then
         "$python" -m pip install --quiet --retries 1 torch==2.13.0 \
             --extra-index-url https://download.pytorch.org/whl/cpu
     fi
-    "$python" -m pip install --quiet --editable ".[$1]"
+    # As a path: beside a folder of the same name, as a clone is, a finder of imports comes second.
+    "$python" -m pip install --quiet --config-settings editable_mode=compat --editable ".[$1]"
     touch "$stamp"
 fi

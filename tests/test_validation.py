@@ -218,10 +218,17 @@ def test_early_stop(folder, capsys):
 
 
 def test_early_stop_counts_in_the_last_stage():
-    config = NepConfig(None, (Stage(generation=100), Stage(generation=100)), early_stop=20)
-    assert not stalled(config, 90, 10) and not stalled(config, 119, 10)
-    assert stalled(config, 120, 10) and not stalled(config, 120, 101) and stalled(config, 121, 101)
+    stages = (Stage(generation=100), Stage(generation=100))
+    config = NepConfig(None, stages, early_stop=20, output_interval=10)
+    assert not stalled(config, 90, 10) and not stalled(config, 110, 10)
+    assert stalled(config, 120, 10) and not stalled(config, 120, 110) and stalled(config, 130, 110)
     assert not stalled(replace(config, early_stop=0), 200, 10)
+
+
+def test_early_stop_waits_for_reports(folder):
+    """Between them nobody looks for a better model."""
+    train_nep(folder, device="cpu", early_stop=2, output_interval=4, generation=16)
+    assert read_results(folder).history.step[0] == 4 and len(read_results(folder).history.step) > 1
 
 
 def test_keywords(folder):

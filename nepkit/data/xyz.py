@@ -65,7 +65,8 @@ def opened(path: str | os.PathLike) -> Iterator[io.BufferedReader]:
             yield buffered
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "copy or compress it again" if suffix in (".gz", ".xz") else "check the path"
+        packed = suffix in (".gz", ".xz") and not isinstance(error, FileNotFoundError)
+        hint = "copy or compress it again" if packed else "check the path"
         raise UserError(f"{path}: cannot be read: {reason}; {hint}") from error
 
 

@@ -58,5 +58,7 @@ def stalled(config: NepConfig, done: int, best_step: int) -> bool:
     of step 5,000 or so, have lower errors of the forces than the last, 101 and 111 meV/Å, but
     larger ones of the energy, 29 and 22 meV/atom, and of the virial, 137 and 119.
     """
+    if done == 0 or done % config.output_interval:  # only reports look for a better model
+        return False
     last_stage = sum(stage.generation for stage in config.stages[:-1])
     return 0 < config.early_stop <= done - max(best_step, last_stage)

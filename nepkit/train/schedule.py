@@ -49,7 +49,7 @@ def resolve(
         judging = 0.5 * n_all / min(stage.batch for stage in stages)
         interval *= max(1, math.ceil(judging / (0.1 * interval)))
     if interval != config.output_interval:
-        lines.append(f"output_interval {interval}, as the data are large")
+        lines.append(f"output_interval {interval}, so that reports take some tenth of the time")
     return replace(config, stages=tuple(stages), output_interval=interval), lines
 
 
