@@ -1,6 +1,7 @@
 """Frames that are mistakes: refused by name, or told of, and never silently believed."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -35,6 +36,7 @@ def frame(energy=-9.0, positions=((0, 0, 0), (2.3, 0, 0)), symbols="SiGe", extra
 
 
 def folder_of(tmp_path, *frames, test=()):
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "nep.in").write_text(NEP_IN)
     (tmp_path / "train.xyz").write_text("".join(frames))
     if test:
@@ -96,6 +98,21 @@ def test_suspicious_frames_are_told_of(tmp_path, capsys):
     assert "train.xyz, frame 6, line 25: atoms 0 and 1 (from 0) are 0.40 Å apart" in said
     assert "train.xyz, frame 7, line 29: the energy is -445" in said
     assert said.count("warning") == 2
+
+
+def test_repulsion_of_atoms_at_one_place_moves_no_energy(tmp_path, capsys):
+    """ZBL of atoms 0.2 Å apart is hundreds of eV: the frame is told of for them alone."""
+    frames = [frame(-9.0 - 0.01 * k) for k in range(6)]
+    sound = folder_of(tmp_path / "sound", *frames)
+    near = frame(-9.0, positions=((0, 0, 0), (0.2, 0, 0)))
+    spoiled = folder_of(tmp_path / "spoiled", *frames, near)
+    said = []
+    for run_dir in (sound, spoiled):
+        train_nep(run_dir, generation=1, device="cpu", zbl=2.0)
+        said.append(capsys.readouterr().out)
+    energies = [re.search("energies of the elements.*", text)[0] for text in said]
+    assert energies[0] == energies[1]
+    assert "0.20 Å apart" in said[1] and "the energy is" not in said[1]
 
 
 def test_many_findings_are_counted():

@@ -119,6 +119,16 @@ def robust_element_energies(counts: np.ndarray, energy: np.ndarray) -> np.ndarra
     return found
 
 
+def energy_residuals(labels: Labels, train: Labels, n_types: int) -> np.ndarray:
+    """What the elements' energies in ``train`` leave of each frame's (F,), eV/atom; NaN without."""
+    known = np.flatnonzero(~np.isnan(train.energy))
+    energies = np.zeros(n_types)
+    if len(known):
+        counts = train.counts(n_types)[known]
+        energies = robust_element_energies(counts, train.energy[known])
+    return (labels.energy - labels.counts(n_types) @ energies) / labels.n_atoms
+
+
 def told(findings: list[str]) -> list[str]:
     """The first findings as warnings, and how many more there are."""
     lines = [f"warning: {text}" for text in findings[:MOST_TOLD]]

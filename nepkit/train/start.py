@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..config import ModelSettings, NepConfig
-from ..data.check import close_contacts, odd_energies, told
+from ..data.check import close_contacts, energy_residuals, odd_energies, told
 from ..data.prepared import Prepared
 from ..data.sampler import dealt, ranges
 from ..data.windows import Windows
@@ -28,7 +28,7 @@ from .loop import Run
 from .outputs import Targets
 from .reading import Source
 from .residence import made_ready, settle
-from .targets import attach_targets, fixed_energies, reference_energies
+from .targets import attach_targets, reference_energies
 from .world import ALONE, World
 
 # Most neighbours that GPUMD's MD takes.
@@ -164,8 +164,8 @@ def _attach(
     for data in prepared.values():
         zbl = zbl_of(data, settings)
         labels = data.labels
-        fixed = fixed_energies(labels, zbl, element_energy)
-        findings = odd_energies(labels, (labels.energy - fixed) / labels.n_atoms)
+        train, n_types = prepared["train"].labels, len(settings.elements)
+        findings = odd_energies(labels, energy_residuals(labels, train, n_types))
         for line in told(close_contacts(labels, data.surroundings)) + told(findings):
             log(line)
         if isinstance(data.structures, Windows):

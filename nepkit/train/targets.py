@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ..data.check import TOO_CLOSE
 from ..data.known import Labels
 from ..data.prepared import Prepared
 from ..data.ragged import sums
@@ -16,8 +17,8 @@ def reference_energies(prepared: Prepared, known: np.ndarray, n_types: int) -> n
 
     ``known`` (F,) eV is what the frames hold without them.
 
-    Frames count as in the loss, by weight and energy_weight.
-
+    Frames count as in the loss, by weight and energy_weight; those whose atoms are so near that no
+    calculation means anything (check.TOO_CLOSE) do not, as their repulsion would move all energies.
     Where compositions leave a combination of elements undetermined it gets the smallest change;
     an element without data gets 0.
     """
@@ -25,6 +26,8 @@ def reference_energies(prepared: Prepared, known: np.ndarray, n_types: int) -> n
     counted = ~np.isnan(labels.energy) & (labels.energy_weight > 0)
     if not counted.any():
         return np.zeros(n_types)
+    sound = counted & (prepared.surroundings.contact >= TOO_CLOSE)
+    counted = sound if sound.any() else counted
     factor = (labels.weight * labels.energy_weight**0.5 / labels.n_atoms)[counted]
     rows = factor[:, None] * labels.counts(n_types)[counted]
     values = factor * (labels.energy - known)[counted]
