@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structures import TWO, brute_pairs, make_frame, model_settings, odd_frames, shared
 
+from nepkit.data.frame import Frame
 from nepkit.data.neighbors import Neighbors, find_neighbors, pair_cutoffs
 from nepkit.data.prepared import type_lookup
 from nepkit.data.xyz import read_xyz
@@ -154,3 +155,29 @@ def test_time_of_a_pbte_frame():
         times.append(time.perf_counter() - start)
     assert len(frame) == 250
     assert min(times) <= 5e-3
+
+
+@pytest.mark.parametrize("pbc", [(False, False, False), (True, True, False), (True, True, True)])
+@pytest.mark.parametrize("wide", [3000.0, 1e6])
+def test_wide_and_flat_structures(pbc, wide):
+    """vesin alone ends the process for these; what it finds in a narrow one is the same."""
+
+    def sheet(width):
+        close = [[0, 0, 0], [2.3, 0, 0], [2.3, 1.9, 0.4], [width - 20, 0, 0], [0, width - 20, 0]]
+        positions = np.array([*close, [width - 1.5, 0.0, 0.1]])
+        cell = np.diag([width, width, 4.0])
+        return Frame(np.full(6, 14, np.int16), positions, cell, np.array(pbc), source="a sheet")
+
+    model = model_settings(("Si",), radial=(5.0,), angular=(3.0,))
+    found, wanted = (
+        find_neighbors([sheet(width)], [np.zeros(6, np.int32)], model) for width in (wide, 100.0)
+    )
+
+    def pairs(lists):
+        rows = np.column_stack([lists.center, lists.neighbor, lists.vectors])
+        turned = np.column_stack([lists.neighbor, lists.center, -lists.vectors])
+        both = np.round(np.concatenate([rows, turned]), 6) + 0.0
+        return both[np.lexsort(both.T)]
+
+    assert len(found.center) > 2
+    np.testing.assert_allclose(pairs(found), pairs(wanted), atol=2e-6)

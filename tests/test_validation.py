@@ -217,6 +217,19 @@ def test_early_stop(folder, capsys):
     assert read_results(folder).history.step[-1] == last + 4
 
 
+def test_a_set_without_labels_that_count_judges_nothing(tmp_path):
+    """Its loss would be 0 from the first report on."""
+    bare = [replace(f, energy=None, forces=None, virial=None) for f in random_frames(2, 40)]
+    folder = make_run(tmp_path / "run", random_frames(6), test=bare, generation=12)
+    train_nep(folder, device="cpu", early_stop=8, output_interval=4)
+    history = read_results(folder).history
+    assert history.step[-1] == 12 and history.step[history.best] > 4
+    energies_alone = [replace(f, forces=None, virial=None) for f in random_frames(2, 40)]
+    other = make_run(tmp_path / "other", random_frames(6), test=energies_alone, generation=12)
+    train_nep(other, device="cpu", output_interval=4, lambda_e=0)
+    assert "loss on the test set" not in (other / "nepkit.log").read_text()
+
+
 def test_early_stop_counts_in_the_last_stage():
     stages = (Stage(generation=100), Stage(generation=100))
     config = NepConfig(None, stages, early_stop=20, output_interval=10)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import vesin
 from ase.geometry import complete_cell
+from ase.neighborlist import primitive_neighbor_list
 
 from ..config import ModelSettings
 from ..errors import UserError
@@ -15,6 +16,8 @@ from .frame import Frame
 
 # Å; atoms nearer than this are one atom given twice, and their direction is noise.
 CLOSEST = 1e-3
+# vesin ends the process for flatter structures with over WIDE^3 cells of a cutoff; in cutoffs.
+FLAT, WIDE = 3.0, 36.0
 # Neighbours of an atom, on average, beyond which the cell must be in another unit than Å.
 MOST_NEIGHBORS = 50_000
 
@@ -137,12 +140,9 @@ def half_pairs(
     cutoff = pair_cutoffs(per_element)
     reach = float(cutoff.max())
     crowd = _first_crowd(frames, reach)
-    finder = vesin.NeighborList(cutoff=reach, full_list=False, n_threads=1)
     parts, first_atom = [(np.empty((0, 2), np.int32), np.empty(0), np.empty((0, 3)))], 0
     for frame in frames[:crowd]:
-        ends, distance, vectors = finder.compute(
-            points=frame.positions, box=_box(frame), periodic=frame.pbc, quantities="PdD"
-        )
+        ends, distance, vectors = _found(frame, reach, "D")
         parts.append((ends.astype(np.int32) + first_atom, distance, vectors))
         first_atom += len(frame)
     ends, distance, vectors = map(np.concatenate, zip(*parts))
@@ -165,14 +165,40 @@ def search(frame: Frame, cutoff: float, what: str):
     if len(frame) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0), np.zeros((0, 3), int)
     refuse_crowd(frame, cutoff)
-    finder = vesin.NeighborList(cutoff=cutoff, full_list=False, n_threads=1)
-    center, neighbor, distance, more = finder.compute(
-        points=frame.positions, box=_box(frame), periodic=frame.pbc, quantities="ijd" + what
-    )
+    ends, distance, more = _found(frame, cutoff, what)
+    center, neighbor = ends.T
     if len(distance) and distance.min() < CLOSEST:
         pair = int(distance.argmin())
         raise too_close(frame, center[pair], neighbor[pair], distance[pair])
     return center.astype(np.int32), neighbor.astype(np.int32), distance, more
+
+
+def _found(frame: Frame, cutoff: float, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both ends (P, 2), distance, and vector ("D") or image ("S") of the pairs, each pair once."""
+    box = _box(frame)
+    if max(np.abs(box).max(), np.ptp(frame.positions, axis=0).max()) > WIDE * cutoff:
+        # In cutoffs: heights of the cell, or of the box around the atoms.
+        across = np.linalg.norm(np.linalg.inv(box), axis=0) * cutoff
+        place = np.linalg.solve(box.T, frame.positions.T)
+        spread = np.where(frame.pbc, 1.0, np.ptp(place, axis=1)) / across
+        if spread.min() < FLAT and np.maximum(spread, 1.0).prod() > WIDE**3:
+            return _found_by_ase(frame, box, cutoff, what)
+    finder = vesin.NeighborList(cutoff=cutoff, full_list=False, n_threads=1)
+    return finder.compute(
+        points=frame.positions, box=box, periodic=frame.pbc, quantities="Pd" + what
+    )
+
+
+def _found_by_ase(frame: Frame, box: np.ndarray, cutoff: float, what: str):
+    """The same for wide and flat structures."""
+    i, j, distance, image, vectors = primitive_neighbor_list(
+        "ijdSD", frame.pbc, box, frame.positions, cutoff
+    )
+    x, y, z = image.T
+    forward = (x > 0) | ((x == 0) & ((y > 0) | ((y == 0) & (z > 0))))
+    once = (i < j) | ((i == j) & forward)
+    more = vectors if what == "D" else image
+    return np.stack([i, j], axis=1)[once], distance[once], more[once]
 
 
 def _box(frame: Frame) -> np.ndarray:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+import numpy as np
 from torch import Tensor
 
 from ..config import NepConfig, Stage
+from ..data.known import Labels
+from .judging import DataSet
 from .outputs import Errors
 from .report import formula
 
@@ -18,6 +21,20 @@ def judged(names: list[str]) -> str:
     With a validation set the test set has no say in the training and measures what it says.
     """
     return next(name for name in ("valid", "test", "train") if name in names)
+
+
+def judging_set(sets: list[DataSet], stage: Stage) -> str:
+    """``judged`` of the sets whose labels the loss of ``stage`` counts."""
+    return judged([*(data.name for data in sets if _tells(data.prepared.labels, stage)), "train"])
+
+
+def _tells(labels: Labels, stage: Stage) -> bool:
+    energies = ~np.isnan(labels.energy) & (labels.energy_weight > 0)
+    return bool(
+        (stage.lambda_e > 0 and energies.any())
+        or (stage.lambda_f > 0 and not np.isnan(labels.forces).all())
+        or (stage.lambda_v > 0 and not np.isnan(labels.virial).all())
+    )
 
 
 @dataclass

@@ -18,7 +18,7 @@ from ..model.nep import Nep
 from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
-from .best import Best, judged, stalled
+from .best import Best, judging_set, stalled
 from .fine_tune import frozen_part
 from .folder import OutputFolder
 from .judging import DataSet, errors_of, judge
@@ -85,7 +85,7 @@ class Run:
         self.history = kind(self.folder.path / "history.csv", history_head(self.columns))
         self.total = sum(stage.generation for stage in self.config.stages)
         self.number = 0  # stage of the last step done
-        self.judged = judged(names)
+        self.judged = judging_set(self.sets, self.config.stages[-1])
         shown = list(dict.fromkeys(["train", self.judged]))
         self.table = ReportTable(shown, self.total, self.config.output_interval)
 
