@@ -12,7 +12,13 @@ from .model.conversion import model_from_file
 from .model.nep_txt import read_nep_txt
 from .train.device import choose_device, precision_type
 from .train.folder import OutputFolder
-from .train.prediction import Predicted, predict_file, write_prediction
+from .train.prediction import (
+    Predicted,
+    files_of,
+    predict_file,
+    spare_trainings,
+    write_prediction,
+)
 from .train.sharded import own_device
 from .train.world import ALONE, World, joined
 
@@ -76,6 +82,7 @@ def _predicted(
         return predict_file(loaded, Path(data), world, descriptors=per_atom)
     folder = OutputFolder(Path(out))
     with world.held(folder):
+        world.from_first(lambda: spare_trainings(folder, files_of(Path(data), per_atom)))
         return write_prediction(loaded, Path(data), folder, per_atom, world)
 
 

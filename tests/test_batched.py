@@ -123,3 +123,8 @@ def test_dynamics_of_torch_sim_conserve_the_energy(sim_model):
         totals.append((state.energy + kinetic).numpy() / 16)
     assert np.std(totals, axis=0).max() < 1e-4
     assert sim_model._field.rebuilds >= 2
+
+
+def test_one_structure_is_no_list(tmp_path):
+    with pytest.raises(UserError, match=r"give \[atoms\]"):
+        predict_structures(tmp_path / "nep.txt", Atoms("Si"))

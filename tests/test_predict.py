@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from run_files import make_run, random_frame, random_frames, write_xyz
+from run_files import contents, make_run, random_frame, random_frames, write_xyz
 
 from nepkit import UserError, predict_dataset, train_nep
 from nepkit.model.conversion import model_from_file
@@ -149,3 +149,15 @@ def test_mistakes(model, data, tmp_path):
     (tmp_path / "energy_liquid.out").write_text("his\n")
     with pytest.raises(UserError, match=r"energy_liquid\.out: not written by nepkit"):
         predict_dataset(model, data, out=tmp_path)
+
+
+def test_results_of_a_training_stay(tmp_path):
+    folder = make_run(tmp_path / "run", random_frames(3))
+    train_nep(folder, device="cpu", generation=2)
+    before = contents(folder)
+    with pytest.raises(UserError, match=r"a training lies there, and energy_train\.out"):
+        predict_dataset(folder / "nep.txt", folder / "train.xyz", out=folder, device="cpu")
+    assert contents(folder) == before
+    (folder / "other.xyz").write_bytes((folder / "train.xyz").read_bytes())
+    predict_dataset(folder / "nep.txt", folder / "other.xyz", out=folder, device="cpu")
+    assert (folder / "energy_other.out").exists()

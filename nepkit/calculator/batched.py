@@ -10,6 +10,7 @@ import numpy as np
 from ase import Atoms
 from tqdm import tqdm
 
+from ..errors import UserError
 from .ase import VOIGT, NEPCalculator
 from .frames import frame_of
 
@@ -41,6 +42,8 @@ def predict_structures(
     Raises:
         UserError: as NEPCalculator, with the place of the structure in the list, from 0.
     """
+    if isinstance(structures, Atoms):
+        raise UserError("predict_structures takes a list of Atoms: give [atoms]")
     calculator = model
     if not isinstance(model, NEPCalculator):
         calculator = NEPCalculator(model, device=device, precision=precision, skin=0.0)

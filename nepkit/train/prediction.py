@@ -21,6 +21,7 @@ from ..model.evaluate import ATOMS_AT_ONCE, Prediction, predict
 from ..model.nep import Nep
 from ..model.nep_txt import read_nep_txt
 from ..units import ELEMENTS
+from . import checkpoint
 from .breakdown import breakdown_names, breakdown_table, write_breakdown
 from .compared import Comparison
 from .folder import OutputFolder
@@ -147,6 +148,22 @@ def print_errors(predicted: Predicted):
     print(error_table({predicted.file: predicted.errors}))
 
 
+def files_of(data: Path, descriptors: int) -> list[str]:
+    """The files that ``write_prediction`` makes."""
+    stem = _stem(data.name)
+    return output_names(stem) + breakdown_names(stem) + ["descriptor.out"] * (descriptors > 0)
+
+
+def spare_trainings(folder: OutputFolder, names: list[str]):
+    """Refuse to replace what a training has written."""
+    there = [name for name in names if (folder.path / name).exists()]
+    if there and (folder.path / checkpoint.NAME).exists():
+        raise UserError(
+            f"{folder.path}: a training lies there, and {there[0]} belongs to it; give another folder "
+            "for the predictions"
+        )
+
+
 def write_prediction(
     model: Nep, data: Path, folder: OutputFolder, descriptors: int, world: World = ALONE
 ) -> Predicted:
@@ -155,8 +172,7 @@ def write_prediction(
     The folder is theirs before the evaluation, so that somebody else's file stops it early.
     """
     stem = _stem(data.name)
-    names = output_names(stem) + breakdown_names(stem) + ["descriptor.out"] * (descriptors > 0)
-    world.from_first(lambda: folder.claim(names))
+    world.from_first(lambda: folder.claim(files_of(data, descriptors)))
     predicted = predict_file(model, data, world, descriptors=descriptors)
     if not world.first:
         return predicted
