@@ -1,7 +1,8 @@
 """Phonons by finite displacements: python examples/phonons.py NEP_TXT STRUCTURE [REPEAT [PLOT]]
 
 STRUCTURE is a relaxed primitive cell (examples/relax.py). Atoms are displaced by 0.01 Å in REPEAT^3
-(3^3) cells; an odd REPEAT keeps the symmetry of the bands. The bands along the standard path go to PLOT, phonons.png.
+(3^3) cells; an odd REPEAT keeps the symmetry of the bands. The bands along the standard path go to
+PLOT, phonons.png.
 """
 
 import sys

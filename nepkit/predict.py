@@ -35,8 +35,8 @@ def predict_dataset(
     """Evaluate a nep.txt on all frames of an extended XYZ file.
 
     With ``out``, GPUMD's files go there, named after ``data``: train.xyz gives energy_train.out
-    (eV/atom), force_train.out (eV/Å), virial_train.out (eV/atom), stress_train.out (GPa), errors_train.csv
-    and largest_errors_train.csv, and with ``descriptors`` descriptor.out, one atom a row.
+    (eV/atom), force_train.out (eV/Å), virial_train.out (eV/atom), stress_train.out (GPa),
+    errors_train.csv and largest_errors_train.csv, and with ``descriptors`` descriptor.out, one atom a row.
 
     Returns the predictions (``.prediction``: energy (F,) eV, forces (A, 3) eV/Å, virial (F, 6)
     eV), the labels (``.targets``, NaN where missing) and the errors (``.errors``).

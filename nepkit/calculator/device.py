@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
 from ..data.frame import Frame
 from ..data.neighbors import pair_cutoffs
 from ..data.prepared import type_lookup
@@ -84,7 +85,7 @@ class DeviceField:
         # One copy for all that every step asks for.
         packed = torch.cat([t.flatten() for t in results[:3]]).cpu().numpy()
         energies, forces, virials = np.split(packed, np.cumsum([n_atoms, 3 * n_atoms]))
-        virials = virials.reshape(-1, 3, 3)[:, [0, 1, 2, 0, 1, 2], [0, 1, 2, 1, 2, 0]]
+        virials = virials.reshape(-1, 3, 3)[:, VIRIAL_ROWS, VIRIAL_COLUMNS]
         return Evaluated(
             energies, forces.reshape(-1, 3), virials,
             (results[4] * self.model.q_scaler).cpu().numpy() if descriptors else None,

@@ -27,10 +27,14 @@ class Pairs(NamedTuple):
     square: Tensor  # (P,) squared distance, Å^2
 
 
+def heights(cell: np.ndarray) -> np.ndarray:
+    """Distance of opposite faces (3,) of a cell with three vectors."""
+    return 1.0 / np.linalg.norm(np.linalg.inv(cell), axis=0)
+
+
 def all_images(cell: np.ndarray, pbc: np.ndarray, reach: float) -> np.ndarray:
     """The images (S, 3) of a cell with three vectors that may hold neighbours of atoms in it."""
-    heights = 1.0 / np.linalg.norm(np.linalg.inv(cell), axis=0)
-    most = np.where(pbc, np.ceil(reach / heights), 0).astype(int)
+    most = np.where(pbc, np.ceil(reach / heights(cell)), 0).astype(int)
     grid = np.stack(np.meshgrid(*(np.arange(-m, m + 1) for m in most), indexing="ij"), -1)
     return grid.reshape(-1, 3)
 

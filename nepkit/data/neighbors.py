@@ -12,6 +12,7 @@ from ase.neighborlist import primitive_neighbor_list
 
 from ..config import ModelSettings
 from ..errors import UserError
+from .cell_list import heights
 from .frame import Frame
 
 # Å; atoms nearer than this are one atom given twice, and their direction is noise.
@@ -178,9 +179,8 @@ def _found(frame: Frame, cutoff: float, what: str) -> tuple[np.ndarray, np.ndarr
     box = _box(frame)
     if max(np.abs(box).max(), np.ptp(frame.positions, axis=0).max()) > WIDE * cutoff:
         # In cutoffs: heights of the cell, or of the box around the atoms.
-        across = np.linalg.norm(np.linalg.inv(box), axis=0) * cutoff
         place = np.linalg.solve(box.T, frame.positions.T)
-        spread = np.where(frame.pbc, 1.0, np.ptp(place, axis=1)) / across
+        spread = np.where(frame.pbc, 1.0, np.ptp(place, axis=1)) * heights(box) / cutoff
         if spread.min() < FLAT and np.maximum(spread, 1.0).prod() > WIDE**3:
             return _found_by_ase(frame, box, cutoff, what)
     finder = vesin.NeighborList(cutoff=cutoff, full_list=False, n_threads=1)

@@ -38,8 +38,8 @@ class Windows:
     memory, and a thread reads those of the next. All other frames are read when a batch asks for
     them, which is fast for frames side by side.
 
-    ``size``: bytes of a window. ``finish(prepared)`` gives what was read its targets. ``share(frames)``: those of the frames of
-    a step that this process works on.
+    ``size``: bytes of a window. ``finish(prepared)`` gives what was read its targets.
+    ``share(frames)``: those of the frames of a step that this process works on.
     """
 
     def __init__(

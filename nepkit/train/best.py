@@ -68,6 +68,12 @@ class Best:
         return cls(state["step"], errors, state["average"])
 
 
+def over(config: NepConfig, done: int, best_step: int) -> bool:
+    """Whether a run has no step left to take."""
+    total = sum(stage.generation for stage in config.stages)
+    return done == total or stalled(config, done, best_step)
+
+
 def stalled(config: NepConfig, done: int, best_step: int) -> bool:
     """Whether ``early_stop`` ends a run: so many steps of the last stage brought no better model.
 

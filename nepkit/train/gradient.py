@@ -112,7 +112,8 @@ class BatchGradient:
         totals = yield from self._totals(lambda: sums(evaluation.batch, self.rules, *found))
         result, to_atoms = loss_of(evaluation, self.rules, found, totals)
         evaluation.gradient_into(self.gradient, to_atoms, result.forces, result.virial)
-        self.squares.copy_(result.squares.sum(0))
+        if self.world.size > 1:
+            self.squares.copy_(result.squares.sum(0))
         return (yield from self._together(result))
 
     def _of_nothing(self) -> Sharing:

@@ -18,7 +18,7 @@ from ..model.nep import Nep
 from ..model.nep_txt import NepFile
 from ..model.nep_txt_write import write_nep_txt
 from . import checkpoint
-from .best import Best, judging_set, stalled
+from .best import Best, judging_set, over
 from .fine_tune import frozen_part
 from .folder import OutputFolder
 from .judging import DataSet, errors_of, judge
@@ -99,7 +99,7 @@ class Run:
 
     def over(self) -> bool:
         """Whether no step is left to take."""
-        return self.done == self.total or stalled(self.config, self.done, self.best.step)
+        return over(self.config, self.done, self.best.step)
 
     def train(self):
         """Take all steps that are left."""

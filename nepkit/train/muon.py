@@ -1,8 +1,8 @@
 """Muon for the coefficients and the first weights of the networks, AdamW for everything else.
 
 The first weights of an element and the coefficients of a pair are matrices, and their updates have
-singular values of about 1: all directions of the descriptor learn at the same rate, small ones too. K. Jordan et al., Muon, 2024
-(kellerjordan.github.io/posts/muon), whose five iterations and coefficients these are.
+singular values of about 1: all directions of the descriptor learn at the same rate, small ones
+too. K. Jordan et al., Muon, 2024 (kellerjordan.github.io/posts/muon), whose five iterations and coefficients these are.
 
 Errors on frames held out, with it and with AdamW alone: NbMoTaW (2,500 steps of 8 frames, two and
 three seeds) energy 6.5 and 9.5 meV/atom, forces 111 and 123 meV/Å, virial 40 and 52 meV/atom; PbTe

@@ -11,10 +11,10 @@ import numpy as np
 from ..config import ModelSettings, NepConfig
 from ..data.frame import Frame
 from ..data.known import Labels
-from ..data.part import Part
 from ..data.prepared import type_lookup
 from ..data.split import held_out
 from ..data.store import Store, store_name
+from ..data.store_part import StorePart
 from ..data.storing import open_store
 from ..data.xyz import check_elements, read_xyz
 from ..errors import UserError
@@ -35,12 +35,12 @@ class Source:
 
     labels: Labels
     frames: list[Frame] = field(default_factory=list)
-    store: Store | Part | None = None
+    store: Store | StorePart | None = None
 
     def take(self, chosen: np.ndarray) -> Source:
         """The frames whose numbers are ``chosen`` (n,)."""
         frames = [self.frames[k] for k in chosen.tolist()] if self.frames else []
-        store = None if self.store is None else Part(self.store, chosen)
+        store = None if self.store is None else StorePart(self.store, chosen)
         return Source(self.labels.take(chosen), frames, store)
 
 

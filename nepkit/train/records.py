@@ -14,7 +14,7 @@ from .. import __version__ as version
 from ..config import NepConfig, to_nep_in
 from ..files import write_atomically
 from . import breakdown, checkpoint, profiling
-from .best import stalled
+from .best import over
 from .fine_tune import located_from
 from .folder import OutputFolder
 from .log import RunLog
@@ -63,9 +63,8 @@ def results(
     state: dict, config: NepConfig, folder: OutputFolder, sets: list[str]
 ) -> dict[str, dict[str, Errors]]:
     """Errors by model and set of a run that is complete, its files as it left them; else nothing."""
-    total = sum(stage.generation for stage in config.stages)
-    over = state["done"] == total or stalled(config, state["done"], state["best"]["step"])
-    if not over or not folder.unchanged(results_of(sets)):
+    complete = over(config, state["done"], state["best"]["step"])
+    if not complete or not folder.unchanged(results_of(sets)):
         return {}
     return {
         model: {name: Errors(**numbers) for name, numbers in found.items()}

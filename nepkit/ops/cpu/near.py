@@ -1,6 +1,7 @@
 """One atom's neighbours, fresh from the positions, and its radial functions (ops/basis.py defines).
 
-What they are given: ``model`` is Field, ``work`` Work of records.py, ``pairs`` PairList of skin.py. With u = 1 - r / rc the basis is f_k = h (T_k(x) + 1) with h = sin^2(pi u / 2) / 2 and
+What they are given: ``model`` is Field, ``work`` Work of records.py, ``pairs`` PairList of skin.py.
+With u = 1 - r / rc the basis is f_k = h (T_k(x) + 1) with h = sin^2(pi u / 2) / 2 and
 x = 2 u^2 - 1, and f_0 = 2 h. Loops over pairs are as long as a row; their arrays are few or one, so
 that the compiler need not ask whether they overlap.
 """

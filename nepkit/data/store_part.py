@@ -10,7 +10,7 @@ from .store import Store
 from .structures import Structures
 
 
-class Part:
+class StorePart:
     """``frames`` (n,) of a store, which ascend, numbered 0 to n - 1 and read as a store is."""
 
     def __init__(self, store: Store, frames: np.ndarray):
