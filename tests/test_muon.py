@@ -28,6 +28,8 @@ def test_updates_have_equal_singular_values(shape):
     assert (inside - torch.diag_embed(values)).abs().max() < 1e-10
     assert 0.6 < values.min() and values.max() < 1.3
     assert not orthogonalised(torch.zeros(shape)).any()
+    small = orthogonalised(matrices.float() * 1e-30)  # whose squares float32 does not hold
+    torch.testing.assert_close(small.double(), found, rtol=1e-4, atol=1e-4)
 
 
 def moved(gradient, found_inf=0.0, decay=0.0, steps=1):
@@ -51,6 +53,21 @@ def test_a_step():
     torch.testing.assert_close(vector, torch.full((4,), 0.9))  # Adam's first step
     decayed, _ = moved(gradient, decay=2.0)
     torch.testing.assert_close(decayed, matrix - 0.2)
+
+
+def test_matrices_out_of_reach_of_the_batch_decay_and_stay():
+    matrices = torch.ones(2, 2, 3)
+    groups = [{"params": [matrices], "weight_decay": 1.0, "matrices": True}]
+    optimizer = Muon([*groups, {"params": [torch.ones(1)]}], lr=0.1, fused=True)
+    optimizer.found_inf = torch.tensor(0.0)
+    matrices.grad = torch.ones(2, 2, 3)
+    optimizer.step()
+    before, momentum = matrices.clone(), optimizer.state[matrices]["momentum"].clone()
+    matrices.grad[1] = 0.0
+    optimizer.step()
+    torch.testing.assert_close(matrices[1], 0.9 * before[1])
+    assert torch.equal(optimizer.state[matrices]["momentum"][1], momentum[1])
+    assert (matrices[0] < 0.9 * before[0] - 0.01).all()
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing():

@@ -49,11 +49,13 @@ class Muon(torch.optim.AdamW):
         momentum, sound = state["momentum"], 1.0 - self.found_inf.to(parameter.dtype)
         gradient = torch.where(sound > 0, parameter.grad, 0.0)
         gradient = gradient / getattr(self, "grad_scale", sound.new_ones(())).to(parameter.dtype)
-        momentum.lerp_(gradient, FRESH * sound)
+        # An update is of full size however old its gradients are: matrices that nothing in the
+        # batch depends on, those of its missing elements, decay and else stay as they are.
+        reached = sound * gradient.flatten(1).any(dim=1)[:, None, None]
+        momentum.lerp_(gradient, FRESH * reached)
         update = orthogonalised(torch.lerp(gradient, momentum, 1.0 - FRESH))
-        rate = sound * group["lr"]
-        parameter.mul_(1.0 - rate * group["weight_decay"])
-        parameter.sub_(rate * SIZE * max(parameter.shape[1:]) ** 0.5 * update)
+        parameter.mul_(1.0 - sound * group["lr"] * group["weight_decay"])
+        parameter.sub_(reached * group["lr"] * SIZE * max(parameter.shape[1:]) ** 0.5 * update)
 
 
 def cut(
@@ -75,6 +77,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     """Matrices (B, n, m) with the same singular vectors, and singular values near 1 or still 0."""
     wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.transpose(1, 2)
     tiny = torch.finfo(wide.dtype).tiny
+    wide = wide / wide.abs().amax((1, 2), keepdim=True).clamp_min(tiny)  # squares may underflow
     wide = wide / wide.square().sum((1, 2), keepdim=True).sqrt().clamp_min(tiny)
     for _ in range(5):
         square = wide @ wide.transpose(1, 2)
