@@ -69,13 +69,22 @@ class Plain:
 
 
 class Anchored(Plain):
-    """Parameters start at those of ``model``, and weights decay towards them: fine-tuning."""
+    """Parameters start at those of ``model`` and decay towards them: fine-tuning.
+
+    So do the biases of neurons, which else take over what the weights may not; energies of elements
+    alone are free.
+    """
 
     name = "anchored"
 
     def __init__(self, model: Nep):
         super().__init__(model)
         self.start, self.latent = model.flat.clone(), torch.zeros_like(model.flat)
+
+    def decays(self) -> Iterator[tuple[slice, float]]:
+        energies = self.stretches["element_bias"]
+        yield slice(0, energies.start), 1.0
+        yield energies, 0.0
 
     def expand(self, flat: Tensor):
         torch.add(self.start, self.latent, out=flat)
