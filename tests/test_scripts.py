@@ -1,11 +1,13 @@
 """The scripts and examples run as a user would run them."""
 
+import importlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +154,62 @@ def test_bench_step_knows_its_cases():
     printed = run("scripts/bench_step.py", "--help")
     assert "pbte, m16, m89, nbmotaw, subset89" in printed.replace("\n", " ")
     assert "unknown case pbt" in run("scripts/bench_step.py", "--case", "pbt", code=1)
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Makes the scripts modules that import each other."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+
+
+def variants_of(monkeypatch, folder, *words):
+    """The rows of bench_variants on two frames of data/sige."""
+    bench = importlib.import_module("bench_variants")
+    # In this process, which has torch already, and without a compiler.
+    monkeypatch.setattr(bench, "alone", bench.measured)
+
+    def refuse(*_):
+        raise RuntimeError("no compiler found\nand more")
+
+    monkeypatch.setattr(bench, "Compiled", refuse)
+    words = [
+        "--xyz", SIGE / "train.xyz", "--nep-in", SIGE / "nep.in", "--batch", 2,
+        "--json", folder / "v.json", *words,
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        assert bench.main(list(map(str, words))) == 0
+    return json.loads((folder / "v.json").read_text())
+
+
+def test_variants_take_the_same_steps(tmp_path, monkeypatch, capsys, scripts):
+    names = ["loop", "bmm", "mulsum compiled"]
+    words = ("--variant", ",".join(names), "--steps", 3)
+    *rows, compiled = variants_of(monkeypatch, tmp_path, *words)
+    assert [row["variant"] for row in [*rows, compiled]] == names
+    assert compiled["note"] == "no compiler found" and compiled["loss"] is None
+    for row in rows:
+        assert row["losses"] == pytest.approx(rows[0]["losses"], rel=1e-4)
+        assert (row["frames"], row["steps"], row["loss"]) == (2, 3, row["losses"][-1])
+        assert 0 < row["ms_min"] <= row["ms_per_step"]
+    assert "does not run here: no compiler found" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_variants_draw_curves(tmp_path, monkeypatch, capsys, scripts):
+    bench = importlib.import_module("bench_variants")
+    words = ("--steps", 11, "--curves", tmp_path / "c.csv", "--plot", tmp_path / "v.png")
+    rows = variants_of(monkeypatch, tmp_path, *words)
+    assert [row["variant"] for row in rows[:6]] == list(bench.VARIANTS)
+    for row in rows:
+        if row["variant"] != "mulsum compiled":
+            assert row["losses"] == pytest.approx(rows[0]["losses"], rel=1e-4)
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "the first 11 losses" in last and "compiled float32 did not run" in last
+    assert float(last.split("fused float32 ")[1]) < 1e-4
+    head, *curves = (tmp_path / "c.csv").read_text().splitlines()
+    assert head.startswith("step,eager float32,compiled float32,fused") and len(curves) == 11
+    for name in ("v.png", "c.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
 
 
 def test_the_generator_of_sige_still_makes_these_structures():
