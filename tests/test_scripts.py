@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import warnings
 from pathlib import Path
 
@@ -210,6 +211,30 @@ def test_variants_draw_curves(tmp_path, monkeypatch, capsys, scripts):
     assert head.startswith("step,eager float32,compiled float32,fused") and len(curves) == 11
     for name in ("v.png", "c.png"):
         assert (tmp_path / name).stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
+def test_confirm_goes_on_and_packs_what_it_found(tmp_path):
+    python = tmp_path / "python"
+    refuse = 'case "$*" in *nepkit.train*) echo broken; exit 3;; esac'
+    python.write_text(f'#!/bin/sh\n{refuse}\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "confirm_amd.sh"), "found.tar.gz"],
+        check=False, capture_output=True, text=True, timeout=300, cwd=tmp_path,
+        env={**os.environ, "PYTHON": str(python), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "a trial on the CPU" in done.stdout and "\nbroken\n" in done.stdout
+    with tarfile.open(tmp_path / "found.tar.gz") as packed:
+        names = {name.removeprefix("nepkit-confirm/") for name in packed.getnames()}
+        assert {"versions.txt", "variants.txt", "variants.json", "profile.txt"} <= names
+        summary = packed.extractfile("nepkit-confirm/summary.txt").read().decode()
+    assert summary in done.stdout
+    assert "passed: versions" in summary and "passed: variants" in summary
+    assert "left out: tests" in summary and "failed: profile (exit code 3" in summary
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["found.tar.gz", "python"]
 
 
 def test_the_generator_of_sige_still_makes_these_structures():
