@@ -141,16 +141,20 @@ def alone(row: Row, *others) -> Row:
 
 def table(rows: list[Row]) -> str:
     """The rows for people."""
-    head = f"{'case':10s}{'frames':>7s}  {'variant':16s}{'precision':10s}{'median':>9s}{'min':>9s}"
-    lines = [head + f"{'peak':>8s}{'steps':>7s}{'loss of':>12s}"]
-    lines.append(f"{'':45s}{'ms/step':>9s}{'ms/step':>9s}{'MiB':>8s}{'':7s}{'the last':>12s}")
+    head = (
+        f"{'case':10s}{'frames':>7s}  {'variant':16s}{'precision':10s}{'median':>11s}{'min':>11s}"
+    )
+    lines = [head + f"{'peak':>8s}{'steps':>7s}{'loss of':>13s}"]
+    lines.append(f"{'':45s}{'ms/step':>11s}{'ms/step':>11s}{'MiB':>8s}{'':7s}{'the last':>13s}")
     for row in rows:
         start = f"{row.case:10s}{row.frames:7d}  {row.variant:16s}{row.precision:10s}"
         if row.loss is None:
             lines.append(f"{start} does not run here: {row.note}")
             continue
         peak = "-" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:.0f}"
-        numbers = f"{row.ms_per_step:9.3f}{row.ms_min:9.3f}{peak:>8s}{row.steps:7d}{row.loss:12.6g}"
+        numbers = (
+            f"{row.ms_per_step:11.3f}{row.ms_min:11.3f}{peak:>8s}{row.steps:7d}{row.loss:13.6g}"
+        )
         lines.append(f"{start}{numbers}  {row.note}".rstrip())
     return "\n".join(lines)
 
