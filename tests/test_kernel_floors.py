@@ -2,6 +2,7 @@
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,6 +111,28 @@ def test_times_over_floors(floors):
     summary = floors.summary(20.0, operators, ceilings)
     assert "20.0 µs: 9.0 in 3 kernels, 11.0 between them" in summary
     assert "floor of bytes and operations is 5.0 µs, that of so many launches 4.5 µs" in summary
+
+
+@pytest.mark.filterwarnings("ignore")  # of the profiler, which finds no GPU
+def test_what_a_graph_holds_is_recorded(floors, monkeypatch):
+    class Graphs:
+        def _run(self, values):
+            values @ values
+
+    class Step:
+        graphs, direct = Graphs(), []
+        run_directly = direct.append
+
+    def take():
+        Step.graphs._run(torch.ones(2, 2) + 1)
+
+    take.run = SimpleNamespace(step=Step)
+    plain = Step.graphs._run
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    found = floors.recorded(take)
+    assert set(found) == {"aten::mm"} and found["aten::mm"].calls == floors.STEPS
+    assert Step.direct == [True, False] and Step.graphs._run == plain
 
 
 def test_a_gpu_is_asked_for(floors, monkeypatch):

@@ -1,5 +1,6 @@
 """The scripts and examples run as a user would run them."""
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import tarfile
 import warnings
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +196,20 @@ def test_variants_take_the_same_steps(tmp_path, monkeypatch, capsys, scripts):
         assert (row["frames"], row["steps"], row["loss"]) == (2, 3, row["losses"][-1])
         assert 0 < row["ms_min"] <= row["ms_per_step"]
     assert "does not run here: no compiler found" in capsys.readouterr().out
+
+
+def test_a_variant_that_aborts_is_named(monkeypatch, scripts):
+    bench = importlib.import_module("bench_variants")
+
+    class Pool(contextlib.nullcontext):
+        def submit(self, *_):
+            future = Future()
+            future.set_exception(BrokenProcessPool("terminated abruptly"))
+            return future
+
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", lambda *_, **__: Pool(Pool()))
+    row = bench.alone(bench.Row("pbte", 1, "cpu", "fused", "float32"))
+    assert "does not run here: its process was killed" in bench.table([row])
 
 
 @pytest.mark.slow
