@@ -82,14 +82,19 @@ class Row:
     ms_min: float
 
 
-def nepkit_step(frames_xyz: Path, nep_in: dict[str, str], device: str) -> bench_peers.Step:
-    """One training step on all frames of a file, warmed up, as a function without arguments."""
-    start = time.perf_counter()
+def new_step(
+    frames_xyz: Path,
+    nep_in: dict[str, str],
+    device: str,
+    precision: str = "float32",
+    force_mode: str = "analytic",
+) -> bench_peers.Step:
+    """The training step on all frames of a file from its start, as a function without arguments."""
     folder = frames_xyz.parent
     path = folder / "nep.in"
     keywords = {**nep_in, "generation": "1000000", "batch": "1000000 exact"}
     path.write_text("".join(f"{key} {value}\n" for key, value in keywords.items()))
-    setup = Setup(folder, torch.device(device), torch.float32, "analytic")
+    setup = Setup(folder, torch.device(device), getattr(torch, precision), force_mode)
     out = OutputFolder(folder)
     config, quiet = read_nep_in(path), lambda line: None  # noqa: E731
     sources = read_data({"train": frames_xyz}, config, None, quiet)
@@ -101,8 +106,16 @@ def nepkit_step(frames_xyz: Path, nep_in: dict[str, str], device: str) -> bench_
         step.loss = run._take_step(members, run.done)
 
     step.run = run
+    return step
+
+
+def nepkit_step(frames_xyz: Path, nep_in: dict[str, str], device: str) -> bench_peers.Step:
+    """The same, warmed up."""
+    start = time.perf_counter()
+    step = new_step(frames_xyz, nep_in, device)
+    run = step.run
     info = {"atoms": int(run.sets[0].prepared.n_atoms.sum()), "parameters": len(run.model.flat)}
-    return bench_peers.warmed_up(step, setup.device, info, start)
+    return bench_peers.warmed_up(step, torch.device(device), info, start)
 
 
 def programs(peers: bool, compiled: bool) -> dict[str, tuple[Callable, dict]]:
@@ -127,12 +140,12 @@ def cpu_peak(name: str, case: Case, xyz: Path, threads: int) -> int | None:
     torch.set_num_threads(threads)
     if name != "nepkit":
         importlib.import_module(name.split()[0])
-    before = _high_water()
+    before = high_water()
     prepared(programs(True, True)[name], case, xyz, "cpu")
-    return None if before is None else _high_water() - before
+    return None if before is None else high_water() - before
 
 
-def _high_water() -> int | None:
+def high_water() -> int | None:
     """Most memory that this process ever had, in bytes; None where the system does not say."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -1,11 +1,17 @@
 """The scripts and examples run as a user would run them."""
 
+import contextlib
+import importlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import warnings
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +158,100 @@ def test_bench_step_knows_its_cases():
     printed = run("scripts/bench_step.py", "--help")
     assert "pbte, m16, m89, nbmotaw, subset89" in printed.replace("\n", " ")
     assert "unknown case pbt" in run("scripts/bench_step.py", "--case", "pbt", code=1)
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Makes the scripts modules that import each other."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+
+
+def variants_of(monkeypatch, folder, *words):
+    """The rows of bench_variants on two frames of data/sige."""
+    bench = importlib.import_module("bench_variants")
+    # In this process, which has torch already, and without a compiler.
+    monkeypatch.setattr(bench, "alone", bench.measured)
+
+    def refuse(*_):
+        raise RuntimeError("no compiler found\nand more")
+
+    monkeypatch.setattr(bench, "Compiled", refuse)
+    words = [
+        "--xyz", SIGE / "train.xyz", "--nep-in", SIGE / "nep.in", "--batch", 2,
+        "--json", folder / "v.json", *words,
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        assert bench.main(list(map(str, words))) == 0
+    return json.loads((folder / "v.json").read_text())
+
+
+def test_variants_take_the_same_steps(tmp_path, monkeypatch, capsys, scripts):
+    names = ["loop", "bmm", "mulsum compiled"]
+    words = ("--variant", ",".join(names), "--steps", 3)
+    *rows, compiled = variants_of(monkeypatch, tmp_path, *words)
+    assert [row["variant"] for row in [*rows, compiled]] == names
+    assert compiled["note"] == "no compiler found" and compiled["loss"] is None
+    for row in rows:
+        assert row["losses"] == pytest.approx(rows[0]["losses"], rel=1e-4)
+        assert (row["frames"], row["steps"], row["loss"]) == (2, 3, row["losses"][-1])
+        assert 0 < row["ms_min"] <= row["ms_per_step"]
+    assert "does not run here: no compiler found" in capsys.readouterr().out
+
+
+def test_a_variant_that_aborts_is_named(monkeypatch, scripts):
+    bench = importlib.import_module("bench_variants")
+
+    class Pool(contextlib.nullcontext):
+        def submit(self, *_):
+            future = Future()
+            future.set_exception(BrokenProcessPool("terminated abruptly"))
+            return future
+
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", lambda *_, **__: Pool(Pool()))
+    row = bench.alone(bench.Row("pbte", 1, "cpu", "fused", "float32"))
+    assert "does not run here: its process was killed" in bench.table([row])
+
+
+@pytest.mark.slow
+def test_variants_draw_curves(tmp_path, monkeypatch, capsys, scripts):
+    bench = importlib.import_module("bench_variants")
+    words = ("--steps", 11, "--curves", tmp_path / "c.csv", "--plot", tmp_path / "v.png")
+    rows = variants_of(monkeypatch, tmp_path, *words)
+    assert [row["variant"] for row in rows[:6]] == list(bench.VARIANTS)
+    for row in rows:
+        if row["variant"] != "mulsum compiled":
+            assert row["losses"] == pytest.approx(rows[0]["losses"], rel=1e-4)
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "the first 11 losses" in last and "compiled float32 did not run" in last
+    assert float(last.split("fused float32 ")[1]) < 1e-4
+    head, *curves = (tmp_path / "c.csv").read_text().splitlines()
+    assert head.startswith("step,eager float32,compiled float32,fused") and len(curves) == 11
+    for name in ("v.png", "c.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
+def test_confirm_goes_on_and_packs_what_it_found(tmp_path):
+    python = tmp_path / "python"
+    refuse = 'case "$*" in *nepkit.train*) echo broken; exit 3;; esac'
+    python.write_text(f'#!/bin/sh\n{refuse}\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "confirm_amd.sh"), "found.tar.gz"],
+        check=False, capture_output=True, text=True, timeout=300, cwd=tmp_path,
+        env={**os.environ, "PYTHON": str(python), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "a trial on the CPU" in done.stdout and "\nbroken\n" in done.stdout
+    with tarfile.open(tmp_path / "found.tar.gz") as packed:
+        names = {name.removeprefix("nepkit-confirm/") for name in packed.getnames()}
+        assert {"versions.txt", "variants.txt", "variants.json", "profile.txt"} <= names
+        summary = packed.extractfile("nepkit-confirm/summary.txt").read().decode()
+    assert summary in done.stdout
+    assert "passed: versions" in summary and "passed: variants" in summary
+    assert "left out: tests" in summary and "failed: profile (exit code 3" in summary
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["found.tar.gz", "python"]
 
 
 def test_the_generator_of_sige_still_makes_these_structures():

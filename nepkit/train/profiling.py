@@ -116,7 +116,7 @@ def stage_table(path: Path) -> str:
     kernels = [event for event in events if event.get("cat") in ON_DEVICE]
     times: Counter = Counter()
     if kernels:
-        for stage, duration in _launched(kernels, events, stages):
+        for stage, duration in launched(kernels, events, stages):
             times[stage] += duration
     else:
         for mark in stages:
@@ -135,7 +135,7 @@ def _outermost(marks: list[dict], rounds: list[dict]) -> list[dict]:
     return found
 
 
-def _launched(kernels: list[dict], events: list[dict], stages: list[dict]):
+def launched(kernels: list[dict], events: list[dict], stages: list[dict]):
     """(name of the stage that launched it or "", µs) of each of ``kernels``."""
     launches = {
         event["args"]["correlation"]: event["ts"]
