@@ -34,6 +34,7 @@ from nepkit.ops.triton import (
     layer_gradients,
     layers,
     loss,
+    moving_close,
     moving_forces,
     moving_repulsion,
     moving_sums,
@@ -50,6 +51,7 @@ INDICES = {
     "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
     "shift", "source", "index", "frame_out",
     "counts", "totals", "member_of_slot", "tile_start", "owner",
+    "close",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
 POSITIONS = {"positions", "shifts"}  # float64 whatever the rest: only differences are rounded
@@ -153,6 +155,7 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
             "radial_products",
             products | {"N": n_r, "K": k_r, "L": 1, "NP": padded(n_r), "LP": 1},
         ),
+        "close pairs, moving": Kernel(moving_close.close_kernel, "moving_close", {}),
         "radial sums, moving": Kernel(moving_sums.radial_kernel, "moving_radial_sums", moving_near),
         "angular sums, moving": Kernel(moving_sums.angular_kernel, "moving_angular_sums", moving),
         "radial forces, moving": Kernel(
@@ -201,9 +204,9 @@ def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
     # Of pairs it is an index, of rows a density; of batches an index, of changes a step.
     of_pairs = {"half_place", "order", "angular_order"} & set(kernel.function.arg_names)
     indices = INDICES | {"angular"} if of_pairs else INDICES
-    of_batches, of_moving = ("frame_out", "positions")
-    wide = WIDE | {"start"} if of_moving in kernel.function.arg_names else WIDE
-    if of_batches in kernel.function.arg_names:
+    of_moving = {"positions", "end"} & set(kernel.function.arg_names)
+    wide = WIDE | {"start", "end"} if of_moving else WIDE
+    if "frame_out" in kernel.function.arg_names:
         indices = indices | {"out", "shifts"}
     for place, name in enumerate(kernel.function.arg_names):
         if name in constants:

@@ -19,7 +19,7 @@ from ..model.zbl import repulsion_tables
 from ..ops.capture import nothing_collected
 from ..ops.harmonics import component_table
 from ..ops.invariants import descriptors, sum_slopes
-from ..ops.moving import Moving, Neighborhood, neighbor_forces, neighbor_sums
+from ..ops.moving import Moving, Neighborhood, close_pairs, neighbor_forces, neighbor_sums
 from ..ops.policy import kernels_on
 from ..ops.repulsion import Repulsion, repulsions
 from ..ops.segment import segment_sum
@@ -118,10 +118,14 @@ class DeviceField:
         return DeviceList.of(frame, types, self.settings, self.skin)
 
     def _moving(self) -> Moving:
-        of, near = self.room.tensors, []
-        for kind in ("radial", "angular"):
-            near.append(Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields)))
-        return Moving(of["positions"], of["shifts"], self.types, *near, *self.tables)
+        of, cutoff, n_types = self.room.tensors, self.tables[1], self.tables[-1]
+        radial, angular = (
+            Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields))
+            for kind in ("radial", "angular")
+        )
+        where = of["positions"], of["shifts"], self.types
+        close = close_pairs(*where, angular, cutoff, n_types)
+        return Moving(*where, radial, close, *self.tables)
 
     def evaluate(self) -> tuple[Tensor, ...]:
         """Atom energies (N,), forces (N, 3), virials of frames (B, 9), float64; virials of atoms

@@ -31,6 +31,19 @@ class Neighborhood(NamedTuple):
     shift: Tensor  # (P,) int32
 
 
+class ClosePairs(NamedTuple):
+    """The pairs of a list that are within their cutoff where the atoms are now, by centre.
+
+    Those of an atom are at places ``start`` to ``end``. Between them and the next atom's there may be
+    places without meaning, so that no atom has to wait for the counts of those before it.
+    """
+
+    start: Tensor  # (N,) int64
+    end: Tensor  # (N,) int64
+    neighbor: Tensor  # (Q,) int32
+    vectors: Tensor  # (3, Q) Å, in the model's precision
+
+
 class Moving(NamedTuple):
     """What moves, and the model as the kernels read it."""
 
@@ -38,7 +51,7 @@ class Moving(NamedTuple):
     shifts: Tensor  # (S, 3) float64 Å
     types: Tensor  # (N,) int32
     radial: Neighborhood
-    angular: Neighborhood
+    angular: ClosePairs
     radial_cutoff: Tensor  # (T T,) Å
     angular_cutoff: Tensor  # (T T,)
     radial_c: Tensor  # (T T, n_R, K_R)
@@ -48,17 +61,43 @@ class Moving(NamedTuple):
     n_types: int
 
 
+def close_pairs(
+    positions: Tensor, shifts: Tensor, types: Tensor, listed: Neighborhood, cutoff: Tensor,
+    n_types: int,
+) -> ClosePairs:  # fmt: skip
+    """The pairs of ``listed`` within their ``cutoff`` (T T,), in the order of the list.
+
+    With a skin of 1 Å a list of pairs within 4 Å is twice to three times as long as what is found.
+    """
+    if kernels_on(positions.device):
+        from .triton.moving_close import launch
+
+        return launch(positions, shifts, types, listed, cutoff, n_types)
+    start = listed.start[: len(types) + 1]
+    center = torch.repeat_interleave(torch.arange(len(types), device=start.device), start.diff())
+    neighbor, shift = listed.neighbor[: len(center)], listed.shift[: len(center)]
+    vectors = _vectors(positions, shifts, center, neighbor, shift, cutoff.dtype)
+    one, other = (types.index_select(0, end) for end in (center, neighbor))
+    far = vectors.norm(dim=1) >= cutoff.index_select(0, one * n_types + other)
+    keep = (~far).nonzero().squeeze(1)  # not less than, which would lose NaN
+    counts = torch.bincount(center.index_select(0, keep), minlength=len(types))
+    end = counts.cumsum(0)
+    return ClosePairs(
+        end - counts, end, neighbor.index_select(0, keep), vectors.index_select(0, keep).T.contiguous()
+    )  # fmt: skip
+
+
 def neighbor_sums(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Radial sums (N', n_R) and angular ones (N', n_A, L) of the atoms first to last."""
     if kernels_on(moving.positions.device):
         from .triton.moving_sums import launch
 
         return launch(moving, first, last)
-    near = pairs_of(moving, moving.radial, moving.radial_cutoff, first, last)
+    near = radial_pairs(moving, first, last)
     f, _ = _functions(near, moving.radial_c)
     g = torch.einsum("pnk,pk->pn", moving.radial_c[near.pair_type], f)
     radial = segment_sum(g, None, near.start, 64)
-    near = pairs_of(moving, moving.angular, moving.angular_cutoff, first, last)
+    near = angular_pairs(moving, first, last)
     f, _ = _functions(near, moving.angular_c)
     g = torch.einsum("pnk,pk->pn", moving.angular_c[near.pair_type], f)
     y, _ = _harmonics(near, moving)
@@ -78,7 +117,7 @@ def neighbor_forces(
         from .triton.moving_forces import launch
 
         return launch(moving, q_slope, slope, first, last)
-    near = pairs_of(moving, moving.radial, moving.radial_cutoff, first, last)
+    near = radial_pairs(moving, first, last)
     _, rate = _functions(near, moving.radial_c)
     n_radial = moving.radial_c.shape[1]
     unit = near.vectors / near.distance[:, None]
@@ -89,7 +128,7 @@ def neighbor_forces(
         ends.append(pull[:, None] * unit)
     sums = segment_sum(force_and_virial(near.vectors, *ends), None, near.start, 64)
 
-    near = pairs_of(moving, moving.angular, moving.angular_cutoff, first, last)
+    near = angular_pairs(moving, first, last)
     f, rate = _functions(near, moving.angular_c)
     y, gradient = _harmonics(near, moving)
     unit, ends = near.vectors / near.distance[:, None], []
@@ -118,20 +157,54 @@ class _Pairs(NamedTuple):
     cutoff: Tensor  # (P,)
 
 
-def pairs_of(moving: Moving, near: Neighborhood, cutoffs: Tensor, first: int, last: int) -> _Pairs:
-    start = near.start[first : last + 1]
+def radial_pairs(moving: Moving, first: int, last: int) -> _Pairs:
+    start = moving.radial.start[first : last + 1]
     begin, end = int(start[0]), int(start[-1])
-    counts = start[1:] - start[:-1]
-    center = torch.repeat_interleave(torch.arange(first, last, device=start.device), counts)
-    neighbor = near.neighbor[begin:end]
-    vectors = moving.positions.index_select(0, neighbor) - moving.positions.index_select(0, center)
-    vectors = (vectors + moving.shifts.index_select(0, near.shift[begin:end])).to(cutoffs.dtype)
+    center = torch.repeat_interleave(
+        torch.arange(first, last, device=start.device), start.diff()
+    )  # fmt: skip
+    neighbor, shift = moving.radial.neighbor[begin:end], moving.radial.shift[begin:end]
+    vectors = _vectors(
+        moving.positions, moving.shifts, center, neighbor, shift, moving.radial_cutoff.dtype
+    )
+    return _pairs(moving, start - begin, center, neighbor, vectors, moving.radial_cutoff)
+
+
+def angular_pairs(moving: Moving, first: int, last: int) -> _Pairs:
+    begin, counts = moving.angular.start[first:last], (moving.angular.end - moving.angular.start)
+    counts = counts[first:last]
+    owner = torch.repeat_interleave(torch.arange(last - first, device=counts.device), counts)
+    start = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    place = torch.arange(len(owner), device=owner.device)
+    place = place + (begin - start[:-1]).index_select(0, owner)
+    neighbor = moving.angular.neighbor.index_select(0, place)
+    vectors = moving.angular.vectors.index_select(1, place).T
+    return _pairs(moving, start, owner + first, neighbor, vectors, moving.angular_cutoff)
+
+
+def _vectors(
+    positions: Tensor, shifts: Tensor, center: Tensor, neighbor: Tensor, shift: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """From centre to neighbour (P, 3), differenced in float64."""
+    vectors = positions.index_select(0, neighbor) - positions.index_select(0, center)
+    return (vectors + shifts.index_select(0, shift)).to(dtype)
+
+
+def _pairs(
+    moving: Moving,
+    start: Tensor,
+    center: Tensor,
+    neighbor: Tensor,
+    vectors: Tensor,
+    cutoffs: Tensor,
+) -> _Pairs:
     one, other = (moving.types.index_select(0, end) for end in (center, neighbor))
     pair_type = one * moving.n_types + other
     cutoff = cutoffs.index_select(0, pair_type)
     distance = torch.minimum(vectors.norm(dim=1), cutoff)
     return _Pairs(
-        (start - begin).int(), center, neighbor, pair_type, other * moving.n_types + one,
+        start.int(), center, neighbor, pair_type, other * moving.n_types + one,
         vectors, distance, cutoff,
     )  # fmt: skip
 

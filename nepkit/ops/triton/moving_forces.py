@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..moving import Moving
 from .launch import of_width, options, padded
-from .moving_sums import pair_vectors, sine_and_cosine
+from .moving_sums import close_pairs, listed_pairs, sine_and_cosine
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def radial_kernel(
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, inverse, j, kind, turned = pair_vectors(
+        x, y, z, r, u, inverse, j, kind, turned = listed_pairs(
             positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         sine, cosine = sine_and_cosine(u)
@@ -135,8 +135,8 @@ def _harmonics(height, around, x, y, z, l, l_max, L: tl.constexpr):
 
 @triton.jit
 def angular_kernel(
-    positions, shifts, types, start, neighbor, shift, cutoff, coefficients, height, around,
-    slope, out, first, n_types, n_k, l_max,
+    types, start, end, neighbor, vectors, cutoff, coefficients, height, around,
+    slope, out, first, stride, n_types, n_k, l_max,
     N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """Add force (3) and virial (9) through the angular functions of this program's atom to out[i]."""
@@ -151,11 +151,11 @@ def angular_kernel(
     own_slope = tl.load(slope + atom.to(tl.int64) * (N * L) + cell)
     zero = tl.zeros((PAIRS,), dtype=out.dtype.element_ty)
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero)
-    last = tl.load(start + atom + 1)
+    last = tl.load(end + atom)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, inverse, j, kind, turned = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
+        x, y, z, r, u, inverse, j, kind, turned = close_pairs(
+            vectors, stride, neighbor, types, cutoff, atom, place, last, n_types
         )
         u_x, u_y, u_z = x / r, y / r, z / r
         high, dz, circle, dx, dy = _harmonics(height, around, u_x, u_y, u_z, l, l_max, L)
@@ -195,8 +195,9 @@ def launch(moving: Moving, q_slope: Tensor, slope: Tensor, first: int, last: int
             N=n_r, D=q_slope.shape[1], NP=padded(n_r), **options("moving_radial_forces"),
         )  # fmt: skip
         angular_kernel[(last - first,)](
-            *where, *moving.angular, moving.angular_cutoff, moving.angular_c,
-            moving.height, moving.around, slope, out, first, moving.n_types, k_a, l_max,
+            moving.types, *moving.angular, moving.angular_cutoff, moving.angular_c,
+            moving.height, moving.around, slope, out,
+            first, moving.angular.vectors.shape[1], moving.n_types, k_a, l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
             **options(of_width("moving_angular_forces", padded(n_l), out.element_size())),
         )  # fmt: skip

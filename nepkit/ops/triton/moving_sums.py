@@ -39,11 +39,25 @@ def sine_and_cosine(u):
 
 
 @triton.jit
-def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
-    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of an atom.
+def of_pairs(x, y, z, types, cutoff, atom, j, real, n_types):
+    """Distance, 1 - r / rc, 1 / rc and both pair types of pairs of an atom, u = 0 if not ``real``.
 
-    Places from ``last`` on are its last pair once more with u = 0, which makes everything 0: factors
-    of 0 instead of masks, which would take the scalar registers of AMD's GPUs.
+    A factor of 0 makes everything 0; masks would take the scalar registers of AMD's GPUs.
+    """
+    r = tl.sqrt(x * x + y * y + z * z)
+    one, other = tl.load(types + atom), tl.load(types + j)
+    pair_type = one * n_types + other
+    inverse = 1.0 / tl.load(cutoff + pair_type)
+    u = 1.0 - r * inverse
+    u = tl.where(real & ~(u <= 0.0), u, 0.0)  # not max, which might lose NaN
+    return r, u, inverse, pair_type, other * n_types + one
+
+
+@triton.jit
+def listed_pairs(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
+    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of a list.
+
+    Places from ``last`` on are the atom's last pair once more with u = 0.
     """
     dtype = cutoff.dtype.element_ty
     real = place < last
@@ -53,13 +67,21 @@ def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place,
     x = (tl.load(to) - tl.load(at) + tl.load(by)).to(dtype)
     y = (tl.load(to + 1) - tl.load(at + 1) + tl.load(by + 1)).to(dtype)
     z = (tl.load(to + 2) - tl.load(at + 2) + tl.load(by + 2)).to(dtype)
-    r = tl.sqrt(x * x + y * y + z * z)
-    one, other = tl.load(types + atom), tl.load(types + j)
-    pair_type = one * n_types + other
-    inverse = 1.0 / tl.load(cutoff + pair_type)
-    u = 1.0 - r * inverse
-    u = tl.where(real & ~(u <= 0.0), u, 0.0)  # not max, which might lose NaN
-    return x, y, z, r, u, inverse, j, pair_type, other * n_types + one
+    r, u, inverse, kind, turned = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
+    return x, y, z, r, u, inverse, j, kind, turned
+
+
+@triton.jit
+def close_pairs(vectors, stride, neighbor, types, cutoff, atom, place, last, n_types):
+    """The same of pairs whose vectors are known, ``stride`` places between their components."""
+    real = place < last
+    place = tl.minimum(place, last - 1)
+    j = tl.load(neighbor + place).to(tl.int64)
+    x = tl.load(vectors + place)
+    y = tl.load(vectors + (place + stride))
+    z = tl.load(vectors + (place + stride + stride))
+    r, u, inverse, kind, turned = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
+    return x, y, z, r, u, inverse, j, kind, turned
 
 
 @triton.jit
@@ -74,7 +96,7 @@ def radial_kernel(
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        _, _, _, _, u, _, _, kind, _ = pair_vectors(
+        _, _, _, _, u, _, _, kind, _ = listed_pairs(
             positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         sine, _ = sine_and_cosine(u)
@@ -92,19 +114,19 @@ def radial_kernel(
 
 @triton.jit
 def angular_kernel(
-    positions, shifts, types, start, neighbor, shift, cutoff, coefficients, height, around, out,
-    first, n_types, n_k, l_max,
+    types, start, end, neighbor, vectors, cutoff, coefficients, height, around, out,
+    first, stride, n_types, n_k, l_max,
     N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """out[i, n, l] = sum_j g_n(r_ij) Y_l of the atom of this program."""
     atom = tl.program_id(0) + first
     n, l = tl.minimum(tl.arange(0, NP), N - 1), tl.minimum(tl.arange(0, LP), L - 1)
     total = tl.zeros((PAIRS, NP, LP), dtype=out.dtype.element_ty)
-    last = tl.load(start + atom + 1)
+    last = tl.load(end + atom)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
+        x, y, z, r, u, _, _, kind, _ = close_pairs(
+            vectors, stride, neighbor, types, cutoff, atom, place, last, n_types
         )
         sine, _ = sine_and_cosine(u)
         h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
@@ -148,8 +170,9 @@ def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
             moving.n_types, k_r, N=n_r, NP=padded(n_r), **options("moving_radial_sums"),
         )  # fmt: skip
         angular_kernel[(last - first,)](
-            *where, *moving.angular, moving.angular_cutoff, moving.angular_c,
-            moving.height, moving.around, angular, first, moving.n_types, k_a, l_max,
+            moving.types, *moving.angular, moving.angular_cutoff, moving.angular_c,
+            moving.height, moving.around, angular,
+            first, moving.angular.vectors.shape[1], moving.n_types, k_a, l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
             **options(of_width("moving_angular_sums", padded(n_l), angular.element_size())),
         )  # fmt: skip
