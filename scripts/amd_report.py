@@ -108,7 +108,8 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
     }  # fmt: skip
     labels = dict(zip(loss.STRIDES, (9, 9, 9, 9, 5, 5, 5)))
-    moving = {"N": n_a, "L": n_l, "NP": padded(n_a), "LP": padded(n_l)}
+    l_max = int((n_l + 1) ** 0.5) - 1
+    moving = {"N": n_a, "L": n_l, "LP": padded(n_l), "l_max": l_max}
     moving_near = {"N": n_r, "NP": padded(n_r)}
     layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
     return {
@@ -156,8 +157,13 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
             products | {"N": n_r, "K": k_r, "L": 1, "NP": padded(n_r), "LP": 1},
         ),
         "close pairs, moving": Kernel(moving_close.close_kernel, "moving_close", {}),
+        "functions of close pairs": Kernel(
+            moving_close.functions_kernel, "moving_functions", {"N": n_a, "NP": padded(n_a)}
+        ),
         "radial sums, moving": Kernel(moving_sums.radial_kernel, "moving_radial_sums", moving_near),
-        "angular sums, moving": Kernel(moving_sums.angular_kernel, "moving_angular_sums", moving),
+        "angular sums, moving": Kernel(
+            moving_sums.angular_kernel, "moving_angular_sums", moving | {"NP": padded(n_a)}
+        ),
         "radial forces, moving": Kernel(
             moving_forces.radial_kernel, "moving_radial_forces", moving_near | {"D": width}
         ),

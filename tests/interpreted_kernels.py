@@ -361,6 +361,7 @@ def test_moving_atoms(l_max, form, dtype):
     one, other = (moving.angular_pairs(of, 0, n_atoms) for of in (atoms, plain))
     assert len(other.neighbor) > 0 and torch.equal(one.neighbor, other.neighbor)
     assert torch.equal(one.start, other.start) and torch.equal(one.vectors, other.vectors)
+    agree([one.functions], [other.functions])
     q_slope = random(dtype, n_atoms, settings.descriptor_length)
     slope = random(dtype, n_atoms, settings.n_max[1] + 1, (l_max + 1) ** 2 - 1)
     for first, last in ((0, n_atoms), (5, 9), (5, 5)):

@@ -17,7 +17,7 @@ from ..model.nep import Nep
 from ..model.network import NetworkWeights
 from ..model.zbl import repulsion_tables
 from ..ops.capture import nothing_collected
-from ..ops.harmonics import component_table
+from ..ops.harmonics import component_powers, component_table
 from ..ops.invariants import descriptors, sum_slopes
 from ..ops.moving import Moving, Neighborhood, close_pairs, neighbor_forces, neighbor_sums
 from ..ops.policy import kernels_on
@@ -51,14 +51,15 @@ class DeviceField:
             tuple(views[f"hidden_bias_{k}"] for k in layers),
             views["output_weight"], views["element_bias"],
         )  # fmt: skip
-        height, around = component_table(settings.l_max)
-        cutoffs = (
-            pair_cutoffs(c).ravel() for c in (settings.radial_cutoff, settings.angular_cutoff)
+        height, _ = component_table(settings.l_max)
+        radial, angular = (
+            self._tensor(pair_cutoffs(cutoff).ravel())
+            for cutoff in (settings.radial_cutoff, settings.angular_cutoff)
         )
+        self.of_close = angular, views["angular_coefficients"], len(settings.elements)
         self.tables = (
-            *(self._tensor(c) for c in cutoffs),
-            views["radial_coefficients"], views["angular_coefficients"],
-            self._tensor(height), self._tensor(around), len(settings.elements),
+            radial, angular, views["radial_coefficients"], self._tensor(height),
+            self._tensor(component_powers(settings.l_max)), len(settings.elements),
         )  # fmt: skip
         self.zbl = None
         if settings.zbl is not None:
@@ -155,13 +156,13 @@ class DeviceField:
         return DeviceList.of(frame, types, self.settings, self.skin)
 
     def _moving(self) -> Moving:
-        of, cutoff, n_types = self.room.tensors, self.tables[1], self.tables[-1]
+        of = self.room.tensors
         radial, angular = (
             Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields))
             for kind in ("radial", "angular")
         )
         where = of["positions"], of["shifts"], self.types
-        close = close_pairs(*where, angular, cutoff, n_types)
+        close = close_pairs(*where, angular, *self.of_close)
         return Moving(*where, radial, close, *self.tables)
 
     def evaluate(self) -> tuple[Tensor, ...]:

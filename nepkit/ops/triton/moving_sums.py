@@ -54,10 +54,10 @@ def of_pairs(x, y, z, types, cutoff, atom, j, real, n_types):
 
 
 @triton.jit
-def listed_pairs(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
-    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of a list.
+def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
+    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of an atom.
 
-    Places from ``last`` on are the atom's last pair once more with u = 0.
+    Places from ``last`` on are its last pair once more with u = 0.
     """
     dtype = cutoff.dtype.element_ty
     real = place < last
@@ -72,16 +72,23 @@ def listed_pairs(positions, shifts, types, neighbor, shift, cutoff, atom, place,
 
 
 @triton.jit
-def close_pairs(vectors, stride, neighbor, types, cutoff, atom, place, last, n_types):
-    """The same of pairs whose vectors are known, ``stride`` places between their components."""
-    real = place < last
-    place = tl.minimum(place, last - 1)
-    j = tl.load(neighbor + place).to(tl.int64)
-    x = tl.load(vectors + place)
-    y = tl.load(vectors + (place + stride))
-    z = tl.load(vectors + (place + stride + stride))
-    r, u, inverse, kind, turned = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
-    return x, y, z, r, u, inverse, j, kind, turned
+def close_vectors(vectors, stride, place):
+    """Vectors of close pairs, whose components are ``stride`` places apart."""
+    x, y = tl.load(vectors + place), tl.load(vectors + (place + stride))
+    return x, y, tl.load(vectors + (place + stride + stride))
+
+
+@triton.jit
+def circle_below(powers, x, y, l, l_max: tl.constexpr, L: tl.constexpr):
+    """Re and Im (PAIRS, LP) of (x + iy)^(m - 1), 1 for m = 0, and m (1, LP)."""
+    m = tl.load(powers + l)[None, :]
+    real = 1.0 + 0.0 * x[:, None] * m
+    imaginary = 0.0 * real
+    for step in tl.static_range(1, l_max):
+        following = real * x[:, None] - imaginary * y[:, None]
+        imaginary = tl.where(m > step, imaginary * x[:, None] + real * y[:, None], imaginary)
+        real = tl.where(m > step, following, real)
+    return real, imaginary, m
 
 
 @triton.jit
@@ -96,7 +103,7 @@ def radial_kernel(
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        _, _, _, _, u, _, _, kind, _ = listed_pairs(
+        _, _, _, _, u, _, _, kind, _ = pair_vectors(
             positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
         )
         sine, _ = sine_and_cosine(u)
@@ -114,42 +121,32 @@ def radial_kernel(
 
 @triton.jit
 def angular_kernel(
-    types, start, end, neighbor, vectors, cutoff, coefficients, height, around, out,
-    first, stride, n_types, n_k, l_max,
-    N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr, PAIRS: tl.constexpr,
+    start, end, neighbor, vectors, functions, height, powers, out, first, stride,
+    l_max: tl.constexpr, N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr,
+    PAIRS: tl.constexpr,
 ):  # fmt: skip
     """out[i, n, l] = sum_j g_n(r_ij) Y_l of the atom of this program."""
     atom = tl.program_id(0) + first
     n, l = tl.minimum(tl.arange(0, NP), N - 1), tl.minimum(tl.arange(0, LP), L - 1)
     total = tl.zeros((PAIRS, NP, LP), dtype=out.dtype.element_ty)
+    of_real = tl.load(powers + L + l)[None, :]
+    of_imaginary = tl.load(powers + 2 * L + l)[None, :]
     last = tl.load(end + atom)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, _, _, kind, _ = close_pairs(
-            vectors, stride, neighbor, types, cutoff, atom, place, last, n_types
-        )
-        sine, _ = sine_and_cosine(u)
-        h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
-        c = coefficients + kind.to(tl.int64)[:, None] * (N * n_k) + n[None, :] * n_k
-        g = tl.load(c) * (2.0 * h)[:, None]
-        below, value = 0.0 * t + 1.0, t
-        for k in range(1, n_k):
-            g += tl.load(c + k) * (h * (value + 1.0))[:, None]
-            following = 2.0 * t * value - below
-            below, value = value, following
+        real_pair = tl.where(place < last, 1.0, 0.0).to(out.dtype.element_ty)
+        place = tl.minimum(place, last - 1)
+        x, y, z = close_vectors(vectors, stride, place)
+        inverse = 1.0 / tl.sqrt(x * x + y * y + z * z)
+        x, y, z = x * inverse, y * inverse, z * inverse
         high = tl.zeros((PAIRS, LP), dtype=out.dtype.element_ty)
-        for power in range(0, l_max + 1):
+        for power in tl.static_range(l_max + 1):
             of_power = tl.load(height + (l_max - power) * L + l)
-            high = high * (z / r)[:, None] + of_power[None, :]
-        circle = high * 0.0 + tl.load(around + l)[None, :]
-        real, imaginary = x / r, y / r
-        for m in range(1, l_max + 1):
-            weight = around + (2 * m - 1) * L + l
-            circle += real[:, None] * tl.load(weight)[None, :]
-            circle += imaginary[:, None] * tl.load(weight + L)[None, :]
-            following = real * (x / r) - imaginary * (y / r)
-            imaginary = imaginary * (x / r) + real * (y / r)
-            real = following
+            high = high * z[:, None] + of_power[None, :]
+        real, imaginary, m = circle_below(powers, x, y, l, l_max, L)
+        above = tl.where(m > 0, real * x[:, None] - imaginary * y[:, None], 1.0)
+        circle = of_real * above + of_imaginary * (imaginary * x[:, None] + real * y[:, None])
+        g = tl.load(functions + place[:, None] * (4 * N) + n[None, :]) * real_pair[:, None]
         total += g[:, :, None] * (high * circle)[:, None, :]
     cell = tl.program_id(0).to(tl.int64) * (N * L) + n[:, None] * L + l[None, :]
     inside = (tl.arange(0, NP) < N)[:, None] & (tl.arange(0, LP) < L)[None, :]
@@ -159,7 +156,7 @@ def angular_kernel(
 def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Both sums of the atoms first to last."""
     _, n_r, k_r = moving.radial_c.shape
-    _, n_a, k_a = moving.angular_c.shape
+    n_a = moving.angular.functions.shape[2]
     n_l, l_max = moving.height.shape[1], moving.height.shape[0] - 1
     radial = moving.radial_c.new_empty(last - first, n_r)
     angular = moving.radial_c.new_empty(last - first, n_a, n_l)
@@ -170,9 +167,8 @@ def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
             moving.n_types, k_r, N=n_r, NP=padded(n_r), **options("moving_radial_sums"),
         )  # fmt: skip
         angular_kernel[(last - first,)](
-            moving.types, *moving.angular, moving.angular_cutoff, moving.angular_c,
-            moving.height, moving.around, angular,
-            first, moving.angular.vectors.shape[1], moving.n_types, k_a, l_max,
+            *moving.angular, moving.height, moving.powers, angular,
+            first, moving.angular.vectors.shape[1], l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
             **options(of_width("moving_angular_sums", padded(n_l), angular.element_size())),
         )  # fmt: skip
