@@ -160,15 +160,17 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "functions of close pairs": Kernel(
             moving_close.functions_kernel, "moving_functions", {"N": n_a, "NP": padded(n_a)}
         ),
-        "radial sums, moving": Kernel(moving_sums.radial_kernel, "moving_radial_sums", moving_near),
+        "radial sums, moving": Kernel(
+            moving_sums.radial_sums_kernel, "moving_radial_sums", moving_near
+        ),
         "angular sums, moving": Kernel(
-            moving_sums.angular_kernel, "moving_angular_sums", moving | {"NP": padded(n_a)}
+            moving_sums.angular_sums_kernel, "moving_angular_sums", moving | {"NP": padded(n_a)}
         ),
         "radial forces, moving": Kernel(
-            moving_forces.radial_kernel, "moving_radial_forces", moving_near | {"D": width}
+            moving_forces.radial_forces_kernel, "moving_radial_forces", moving_near | {"D": width}
         ),
         "angular forces, moving": Kernel(
-            moving_forces.angular_kernel, "moving_angular_forces", moving
+            moving_forces.angular_forces_kernel, "moving_angular_forces", moving
         ),
         "repulsion, moving": Kernel(moving_repulsion.repulsion_kernel, "moving_repulsion", {}),
         "descriptors": Kernel(invariants.values_kernel, "invariants", values | {"CHANGE": False}),

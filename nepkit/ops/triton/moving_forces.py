@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ..moving import Moving
 from .launch import of_width, options, padded
-from .moving_sums import circle_below, close_vectors, pair_vectors, sine_and_cosine
+from .moving_sums import circle_factor, close_vectors, pair_vectors, sine_and_cosine
 
 
 @triton.jit
-def radial_kernel(
+def radial_forces_kernel(
     positions, shifts, types, start, neighbor, shift, cutoff, coefficients, q_slope, out,
     first, n_types, n_k,
     N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, PAIRS: tl.constexpr,
@@ -73,7 +73,7 @@ def radial_kernel(
 
 
 @triton.jit
-def angular_kernel(
+def angular_forces_kernel(
     start, end, neighbor, vectors, functions, height, powers, slope, out, first, stride,
     l_max: tl.constexpr, N: tl.constexpr, L: tl.constexpr, LP: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
@@ -88,9 +88,7 @@ def angular_kernel(
     # l of component c is floor(sqrt(c + 1)).
     odd = tl.floor(tl.sqrt((l + 1).to(tl.float32) + 0.01)).to(tl.int32) % 2
     parity = tl.where(odd == 1, -1.0, 1.0).to(dtype)[None, :]
-    of_real = tl.load(powers + L + l)[None, :]
-    of_imaginary = tl.load(powers + 2 * L + l)[None, :]
-    own_slope = slope + atom.to(tl.int64) * (N * L) + l
+    own_slope = slope + atom.to(tl.int64) * (N * L) + l[None, :]
     zero = tl.zeros((PAIRS, LP), dtype=dtype)
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero)
     last = tl.load(end + atom)
@@ -100,36 +98,15 @@ def angular_kernel(
         place = tl.minimum(place, last - 1)
         x, y, z = close_vectors(vectors, stride, place)
         far_slope = slope + tl.load(neighbor + place).to(tl.int64)[:, None] * (N * L) + l[None, :]
-        along, outward, far_along, far_outward = zero, zero, zero, zero
         g = functions + place * (4 * N)
-        for n in tl.static_range(N):
-            own, far = tl.load(own_slope + n * L)[None, :], tl.load(far_slope + n * L)
-            along += tl.load(g + n)[:, None] * own
-            outward += tl.load(g + N + n)[:, None] * own
-            far_along += tl.load(g + 2 * N + n)[:, None] * far
-            far_outward += tl.load(g + 3 * N + n)[:, None] * far
+        along, outward = _met(g, own_slope, zero, N, L)
+        far_along, far_outward = _met(g + 2 * N, far_slope, zero, N, L)
         inverse = 1.0 / tl.sqrt(x * x + y * y + z * z)
-        u_x, u_y, u_z = (x * inverse)[:, None], (y * inverse)[:, None], (z * inverse)[:, None]
-        value, t_x, t_y, t_z = _harmonics(
-            height,
-            powers,
-            of_real,
-            of_imaginary,
-            x * inverse,
-            y * inverse,
-            z * inverse,
-            l,
-            l_max,
-            L,
-        )
-        # The gradient of Y at the unit vector, what is along the vector taken off, over r.
-        away = u_x * t_x + u_y * t_y + u_z * t_z
+        u_x, u_y, u_z = x * inverse, y * inverse, z * inverse
+        value, t_x, t_y, t_z = _harmonics(height, powers, u_x, u_y, u_z, l, l_max, L)
         over = weight * inverse[:, None]
-        t_x, t_y, t_z = (
-            over * (t_x - u_x * away),
-            over * (t_y - u_y * away),
-            over * (t_z - u_z * away),
-        )
+        t_x, t_y, t_z = over * t_x, over * t_y, over * t_z
+        u_x, u_y, u_z = u_x[:, None], u_y[:, None], u_z[:, None]
         value, far_along = weight * value, parity * far_along
         far_outward = parity * far_outward * value
         along, outward = along + far_along, outward * value + far_outward
@@ -152,23 +129,28 @@ def angular_kernel(
 
 
 @triton.jit
-def _harmonics(
-    height, powers, of_real, of_imaginary, x, y, z, l, l_max: tl.constexpr, L: tl.constexpr
-):
-    """Y (PAIRS, LP) at unit vectors and its derivatives to x, y and z."""
-    high = 0.0 * x[:, None] * of_real
-    slope = high
+def _met(g, slope, zero, N: tl.constexpr, L: tl.constexpr):
+    """Sums over n of g_n dU/ds_nl and g_n' dU/ds_nl (PAIRS, LP) of one end of pairs."""
+    along, outward = zero, zero
+    for n in tl.static_range(N):
+        of_end = tl.load(slope + n * L)
+        along += tl.load(g + n)[:, None] * of_end
+        outward += tl.load(g + N + n)[:, None] * of_end
+    return along, outward
+
+
+@triton.jit
+def _harmonics(height, powers, x, y, z, l, l_max: tl.constexpr, L: tl.constexpr):
+    """Y (PAIRS, LP) at unit vectors, and its gradient there without the part along the vector."""
+    circle, to_x, to_y = circle_factor(powers, x, y, l, l_max, L)
+    x, y, z = x[:, None], y[:, None], z[:, None]
+    high, to_z = 0.0 * circle, 0.0 * circle
     for power in tl.static_range(l_max + 1):
-        slope = slope * z[:, None] + high
-        of_power = tl.load(height + (l_max - power) * L + l)
-        high = high * z[:, None] + of_power[None, :]
-    real, imaginary, m = circle_below(powers, x, y, l, l_max, L)
-    above = tl.where(m > 0, real * x[:, None] - imaginary * y[:, None], 1.0)
-    circle = of_real * above + of_imaginary * (imaginary * x[:, None] + real * y[:, None])
-    # d/dx (x + iy)^m = m (x + iy)^(m - 1), and d/dy is i times it.
-    to_x = m * high * (of_real * real + of_imaginary * imaginary)
-    to_y = m * high * (of_imaginary * real - of_real * imaginary)
-    return high * circle, to_x, to_y, slope * circle
+        to_z = to_z * z + high
+        high = high * z + tl.load(height + (l_max - power) * L + l)[None, :]
+    to_x, to_y, to_z = to_x * high, to_y * high, to_z * circle
+    along = x * to_x + y * to_y + z * to_z
+    return high * circle, to_x - x * along, to_y - y * along, to_z - z * along
 
 
 def launch(moving: Moving, q_slope: Tensor, slope: Tensor, first: int, last: int) -> Tensor:
@@ -178,12 +160,12 @@ def launch(moving: Moving, q_slope: Tensor, slope: Tensor, first: int, last: int
     out = moving.radial_c.new_empty(last - first, 12)
     if last > first:
         where = (moving.positions, moving.shifts, moving.types)
-        radial_kernel[(last - first,)](
+        radial_forces_kernel[(last - first,)](
             *where, *moving.radial, moving.radial_cutoff, moving.radial_c, q_slope, out,
             first, moving.n_types, k_r,
             N=n_r, D=q_slope.shape[1], NP=padded(n_r), **options("moving_radial_forces"),
         )  # fmt: skip
-        angular_kernel[(last - first,)](
+        angular_forces_kernel[(last - first,)](
             *moving.angular, moving.height, moving.powers, slope, out,
             first, moving.angular.vectors.shape[1], l_max,
             N=moving.angular.functions.shape[2], L=n_l, LP=padded(n_l),

@@ -79,20 +79,28 @@ def close_vectors(vectors, stride, place):
 
 
 @triton.jit
-def circle_below(powers, x, y, l, l_max: tl.constexpr, L: tl.constexpr):
-    """Re and Im (PAIRS, LP) of (x + iy)^(m - 1), 1 for m = 0, and m (1, LP)."""
-    m = tl.load(powers + l)[None, :]
-    real = 1.0 + 0.0 * x[:, None] * m
-    imaginary = 0.0 * real
+def circle_factor(powers, x, y, l, l_max: tl.constexpr, L: tl.constexpr):
+    """Re or Im of (x + iy)^m (PAIRS, LP), as a component has it, and its derivatives to x and y."""
+    m, of_real = tl.load(powers + l)[None, :], tl.load(powers + L + l)[None, :]
+    of_imaginary = tl.load(powers + 2 * L + l)[None, :]
+    x, y = x[:, None], y[:, None]
+    # Of m - 1; of 0 for m = 0.
+    real, imaginary = 1.0 + 0.0 * x * m, 0.0 * x * m
     for step in tl.static_range(1, l_max):
-        following = real * x[:, None] - imaginary * y[:, None]
-        imaginary = tl.where(m > step, imaginary * x[:, None] + real * y[:, None], imaginary)
+        following = real * x - imaginary * y
+        imaginary = tl.where(m > step, imaginary * x + real * y, imaginary)
         real = tl.where(m > step, following, real)
-    return real, imaginary, m
+    above = tl.where(m > 0, real * x - imaginary * y, 1.0)
+    value = of_real * above + of_imaginary * (imaginary * x + real * y)
+    to_x, to_y = (
+        of_real * real + of_imaginary * imaginary,
+        of_imaginary * real - of_real * imaginary,
+    )
+    return value, m * to_x, m * to_y
 
 
 @triton.jit
-def radial_kernel(
+def radial_sums_kernel(
     positions, shifts, types, start, neighbor, shift, cutoff, coefficients, out, first, n_types, n_k,
     N: tl.constexpr, NP: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
@@ -120,7 +128,7 @@ def radial_kernel(
 
 
 @triton.jit
-def angular_kernel(
+def angular_sums_kernel(
     start, end, neighbor, vectors, functions, height, powers, out, first, stride,
     l_max: tl.constexpr, N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -129,8 +137,6 @@ def angular_kernel(
     atom = tl.program_id(0) + first
     n, l = tl.minimum(tl.arange(0, NP), N - 1), tl.minimum(tl.arange(0, LP), L - 1)
     total = tl.zeros((PAIRS, NP, LP), dtype=out.dtype.element_ty)
-    of_real = tl.load(powers + L + l)[None, :]
-    of_imaginary = tl.load(powers + 2 * L + l)[None, :]
     last = tl.load(end + atom)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
@@ -143,9 +149,7 @@ def angular_kernel(
         for power in tl.static_range(l_max + 1):
             of_power = tl.load(height + (l_max - power) * L + l)
             high = high * z[:, None] + of_power[None, :]
-        real, imaginary, m = circle_below(powers, x, y, l, l_max, L)
-        above = tl.where(m > 0, real * x[:, None] - imaginary * y[:, None], 1.0)
-        circle = of_real * above + of_imaginary * (imaginary * x[:, None] + real * y[:, None])
+        circle, _, _ = circle_factor(powers, x, y, l, l_max, L)
         g = tl.load(functions + place[:, None] * (4 * N) + n[None, :]) * real_pair[:, None]
         total += g[:, :, None] * (high * circle)[:, None, :]
     cell = tl.program_id(0).to(tl.int64) * (N * L) + n[:, None] * L + l[None, :]
@@ -162,11 +166,11 @@ def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
     angular = moving.radial_c.new_empty(last - first, n_a, n_l)
     if last > first:
         where = (moving.positions, moving.shifts, moving.types)
-        radial_kernel[(last - first,)](
+        radial_sums_kernel[(last - first,)](
             *where, *moving.radial, moving.radial_cutoff, moving.radial_c, radial, first,
             moving.n_types, k_r, N=n_r, NP=padded(n_r), **options("moving_radial_sums"),
         )  # fmt: skip
-        angular_kernel[(last - first,)](
+        angular_sums_kernel[(last - first,)](
             *moving.angular, moving.height, moving.powers, angular,
             first, moving.angular.vectors.shape[1], l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
