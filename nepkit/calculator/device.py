@@ -37,7 +37,7 @@ ATOMS_IN_GRAPH = 1 << 15
 class DeviceField:
     """A model on moving atoms, one structure or several side by side; see CpuField.
 
-    Nothing is kept of a pair but who it is between. Small systems replay a captured graph.
+    Of a list nothing is kept but who its pairs are between. Small systems replay a captured graph.
     """
 
     def __init__(self, model: Nep, skin: float):

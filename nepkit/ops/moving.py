@@ -1,9 +1,9 @@
 """Sums over the neighbours of moving atoms and the forces on them, straight from positions.
 
 Plain torch, the definition, and Triton. Every pair is seen from its centre alone, with the
-coefficients and slopes of both ends where forces are asked for, so that nothing is kept of a pair and
-nothing is scattered. Letters: N atoms, P and Q directed pairs of the lists, T types, n functions,
-K basis functions, L components, D descriptor length.
+coefficients and slopes of both ends where forces are asked for, so that nothing is scattered, and only
+of the few pairs within the angular cutoff is anything kept. Letters: N atoms, P and Q directed pairs,
+radial and angular, T types, n functions, K basis functions, L components, D descriptor length.
 """
 
 from __future__ import annotations
