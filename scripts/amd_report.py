@@ -34,6 +34,7 @@ from nepkit.ops.triton import (
     layer_gradients,
     layers,
     loss,
+    moving_close,
     moving_forces,
     moving_repulsion,
     moving_sums,
@@ -50,6 +51,7 @@ INDICES = {
     "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
     "shift", "source", "index", "frame_out",
     "counts", "totals", "member_of_slot", "tile_start", "owner",
+    "close",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
 POSITIONS = {"positions", "shifts"}  # float64 whatever the rest: only differences are rounded
@@ -106,7 +108,8 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
     }  # fmt: skip
     labels = dict(zip(loss.STRIDES, (9, 9, 9, 9, 5, 5, 5)))
-    moving = {"N": n_a, "L": n_l, "NP": padded(n_a), "LP": padded(n_l)}
+    l_max = int((n_l + 1) ** 0.5) - 1
+    moving = {"N": n_a, "L": n_l, "LP": padded(n_l), "l_max": l_max}
     moving_near = {"N": n_r, "NP": padded(n_r)}
     layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
     return {
@@ -153,13 +156,21 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
             "radial_products",
             products | {"N": n_r, "K": k_r, "L": 1, "NP": padded(n_r), "LP": 1},
         ),
-        "radial sums, moving": Kernel(moving_sums.radial_kernel, "moving_radial_sums", moving_near),
-        "angular sums, moving": Kernel(moving_sums.angular_kernel, "moving_angular_sums", moving),
+        "close pairs, moving": Kernel(moving_close.close_kernel, "moving_close", {}),
+        "functions of close pairs": Kernel(
+            moving_close.functions_kernel, "moving_functions", {"N": n_a, "NP": padded(n_a)}
+        ),
+        "radial sums, moving": Kernel(
+            moving_sums.radial_sums_kernel, "moving_radial_sums", moving_near
+        ),
+        "angular sums, moving": Kernel(
+            moving_sums.angular_sums_kernel, "moving_angular_sums", moving | {"NP": padded(n_a)}
+        ),
         "radial forces, moving": Kernel(
-            moving_forces.radial_kernel, "moving_radial_forces", moving_near | {"D": width}
+            moving_forces.radial_forces_kernel, "moving_radial_forces", moving_near | {"D": width}
         ),
         "angular forces, moving": Kernel(
-            moving_forces.angular_kernel, "moving_angular_forces", moving
+            moving_forces.angular_forces_kernel, "moving_angular_forces", moving
         ),
         "repulsion, moving": Kernel(moving_repulsion.repulsion_kernel, "moving_repulsion", {}),
         "descriptors": Kernel(invariants.values_kernel, "invariants", values | {"CHANGE": False}),
@@ -201,9 +212,9 @@ def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
     # Of pairs it is an index, of rows a density; of batches an index, of changes a step.
     of_pairs = {"half_place", "order", "angular_order"} & set(kernel.function.arg_names)
     indices = INDICES | {"angular"} if of_pairs else INDICES
-    of_batches, of_moving = ("frame_out", "positions")
-    wide = WIDE | {"start"} if of_moving in kernel.function.arg_names else WIDE
-    if of_batches in kernel.function.arg_names:
+    of_moving = {"positions", "end"} & set(kernel.function.arg_names)
+    wide = WIDE | {"start", "end"} if of_moving else WIDE
+    if "frame_out" in kernel.function.arg_names:
         indices = indices | {"out", "shifts"}
     for place, name in enumerate(kernel.function.arg_names):
         if name in constants:

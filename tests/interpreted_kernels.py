@@ -355,7 +355,13 @@ def test_moving_atoms(l_max, form, dtype):
     field = DeviceField(random_model(settings, dtype=dtype), 0.4)
     with reference_path():
         field(frames)
+        plain = field._moving()
     atoms, n_atoms = field._moving(), len(field.types)
+    # The kernel leaves the pairs of an atom where the list has them, plain torch moves all up.
+    one, other = (moving.angular_pairs(of, 0, n_atoms) for of in (atoms, plain))
+    assert len(other.neighbor) > 0 and torch.equal(one.neighbor, other.neighbor)
+    assert torch.equal(one.start, other.start) and torch.equal(one.vectors, other.vectors)
+    agree([one.functions], [other.functions])
     q_slope = random(dtype, n_atoms, settings.descriptor_length)
     slope = random(dtype, n_atoms, settings.n_max[1] + 1, (l_max + 1) ** 2 - 1)
     for first, last in ((0, n_atoms), (5, 9), (5, 5)):

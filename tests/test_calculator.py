@@ -231,6 +231,17 @@ def test_properties_by_the_rules_of_ase(calculator):
     assert calculator.get_property("energy", elsewhere, allow_calculation=False) is None
 
 
+def test_lists_remember_where_atoms_were(calculator):
+    """And results what they were, whatever becomes of the atoms later."""
+    atoms = bulk()
+    before = calculator.descriptors(atoms)
+    kept = before.copy()
+    atoms.positions[0] += 1.2
+    found = calculator.descriptors(atoms)
+    assert found == pytest.approx(copy.deepcopy(calculator).descriptors(atoms), abs=1e-11)
+    assert np.array_equal(before, kept) and largest(found - kept) > 1e-3
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,5 +1,7 @@
 """Lists and sums for moving atoms on GPUs, on CPU tensors: cells, tiles, and what is kept between."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +100,19 @@ def test_only_what_moved_too_far_is_looked_for_again():
     assert field.rebuilds == 4
     wanted = evaluate(model, [frames[0], slab, frames[2]])
     assert found.forces == pytest.approx(wanted.forces, abs=1e-10)
+
+
+def test_what_was_begun_is_used_where_the_lists_are_good(monkeypatch):
+    model, frame = random_model(SETTINGS), KINDS["bulk"]
+    field = DeviceField(model, 0.5)
+    assert field.begin([frame]) is None  # no lists yet
+    field([frame])
+    for step, times in ((0.05, 1), (1.0, 2)):
+        moved, work = replace(frame, positions=frame.positions.copy()), []
+        moved.positions[0] += step
+        evaluate_once = DeviceField.evaluate
+        monkeypatch.setattr(field, "evaluate", lambda: work.append(1) or evaluate_once(field))
+        found = field([moved], begun=field.begin([moved]))
+        assert len(work) == times
+        assert found.forces == pytest.approx(evaluate(model, [moved]).forces, abs=1e-10)
+    assert field.rebuilds == 2

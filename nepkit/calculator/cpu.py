@@ -35,8 +35,15 @@ class CpuField:
         self.lists: list[SkinList] = []
         self.rebuilds = 0  # of lists, so far
 
+    def begin(self, frames: Sequence[Frame]) -> None:
+        """As DeviceField.begin: there is no device that could begin."""
+
     def __call__(
-        self, frames: Sequence[Frame], per_atom: bool = False, descriptors: bool = False
+        self,
+        frames: Sequence[Frame],
+        per_atom: bool = False,
+        descriptors: bool = False,
+        begun: None = None,
     ) -> Evaluated:
         """Evaluate ``frames``, whose elements the model has; the flags ask for more of atoms."""
         self._update(frames)

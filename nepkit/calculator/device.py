@@ -17,15 +17,16 @@ from ..model.nep import Nep
 from ..model.network import NetworkWeights
 from ..model.zbl import repulsion_tables
 from ..ops.capture import nothing_collected
-from ..ops.harmonics import component_table
+from ..ops.harmonics import component_powers, component_table
 from ..ops.invariants import descriptors, sum_slopes
-from ..ops.moving import Moving, Neighborhood, neighbor_forces, neighbor_sums
+from ..ops.moving import Moving, Neighborhood, close_pairs, neighbor_forces, neighbor_sums
 from ..ops.policy import kernels_on
 from ..ops.repulsion import Repulsion, repulsions
 from ..ops.segment import segment_sum
 from .device_lists import DeviceList, Room, joined
 from .evaluated import Evaluated
 from .skin import refreshed
+from .transfers import read, sent
 
 # Atoms between positions and slopes at once; beyond it only slopes are kept, some kB an atom.
 ATOMS_AT_ONCE = 1 << 18
@@ -36,7 +37,7 @@ ATOMS_IN_GRAPH = 1 << 15
 class DeviceField:
     """A model on moving atoms, one structure or several side by side; see CpuField.
 
-    Nothing is kept of a pair but who it is between. Small systems replay a captured graph.
+    Of a list nothing is kept but who its pairs are between. Small systems replay a captured graph.
     """
 
     def __init__(self, model: Nep, skin: float):
@@ -50,14 +51,15 @@ class DeviceField:
             tuple(views[f"hidden_bias_{k}"] for k in layers),
             views["output_weight"], views["element_bias"],
         )  # fmt: skip
-        height, around = component_table(settings.l_max)
-        cutoffs = (
-            pair_cutoffs(c).ravel() for c in (settings.radial_cutoff, settings.angular_cutoff)
+        height, _ = component_table(settings.l_max)
+        radial, angular = (
+            self._tensor(pair_cutoffs(cutoff).ravel())
+            for cutoff in (settings.radial_cutoff, settings.angular_cutoff)
         )
+        self.of_close = angular, views["angular_coefficients"], len(settings.elements)
         self.tables = (
-            *(self._tensor(c) for c in cutoffs),
-            views["radial_coefficients"], views["angular_coefficients"],
-            self._tensor(height), self._tensor(around), len(settings.elements),
+            radial, angular, views["radial_coefficients"], self._tensor(height),
+            self._tensor(component_powers(settings.l_max)), len(settings.elements),
         )  # fmt: skip
         self.zbl = None
         if settings.zbl is not None:
@@ -69,40 +71,63 @@ class DeviceField:
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, dtype=self.dtype, device=self.device)
 
+    def begin(self, frames: Sequence[Frame]) -> tuple[Tensor, ...] | None:
+        """Start on ``frames`` by the lists at hand, for ``begun`` of the call that asks for them.
+
+        Whether they are good for ``frames``, of which nothing need be checked yet but the sizes, is
+        found out while the device works.
+        """
+        sizes = [len(of.reference) for of in self.lists]
+        if self.skin == 0.0 or sizes != [len(frame) for frame in frames]:
+            return None
+        return self._launched(frames)
+
     def __call__(
-        self, frames: Sequence[Frame], per_atom: bool = False, descriptors: bool = False
+        self,
+        frames: Sequence[Frame],
+        per_atom: bool = False,
+        descriptors: bool = False,
+        begun: tuple[Tensor, ...] | None = None,
     ) -> Evaluated:
         """Evaluate ``frames``, whose elements the model has; the flags ask for more of atoms."""
-        self._update(frames)
-        placed = [of.placed(frame) for of, frame in zip(self.lists, frames)]
-        positions, shifts = (
-            torch.from_numpy(np.concatenate(values)).to(self.device) for values in zip(*placed)
-        )
-        self.room.put("positions", positions)
-        self.room.put("shifts", shifts)
-        results = self.replayed()
+        results = self.begin(frames) if begun is None else begun
+        if self._update(frames) or results is None:
+            results = self._launched(frames)
+        packed, atom_virials, q = results
         n_atoms = len(self.types)
-        # One copy for all that every step asks for.
-        packed = torch.cat([t.flatten() for t in results[:3]]).cpu().numpy()
-        energies, forces, virials = np.split(packed, np.cumsum([n_atoms, 3 * n_atoms]))
-        virials = virials.reshape(-1, 3, 3)[:, VIRIAL_ROWS, VIRIAL_COLUMNS]
+        energies, forces, virials = np.split(read(packed), np.cumsum([n_atoms, 3 * n_atoms]))
         return Evaluated(
-            energies, forces.reshape(-1, 3), virials,
-            (results[4] * self.model.q_scaler).cpu().numpy() if descriptors else None,
-            results[3].view(-1, 3, 3).double().cpu().numpy() if per_atom else None,
+            energies, forces.reshape(-1, 3),
+            virials.reshape(-1, 3, 3)[:, VIRIAL_ROWS, VIRIAL_COLUMNS],
+            (q * self.model.q_scaler).cpu().numpy() if descriptors else None,
+            atom_virials.double().cpu().numpy().reshape(-1, 3, 3) if per_atom else None,
         )  # fmt: skip
 
-    def _update(self, frames: Sequence[Frame]):
-        """Have the neighbours of ``frames``."""
+    def _launched(self, frames: Sequence[Frame]) -> tuple[Tensor, ...]:
+        """``evaluate`` of frames by the lists at hand; nobody waits for the device."""
+        cells = [frame.cell for frame in frames]
+        images = [of.images @ cell for of, cell in zip(self.lists, cells)]
+        groups = [frame.positions for frame in frames], cells, images
+        positions, cells, shifts = sent(groups, self.device)
+        if self.wrapped is not None:
+            of_atoms = cells.view(-1, 3, 3).index_select(0, self.frame_of_atom)
+            positions = positions + (self.wrapped[:, :, None] * of_atoms).sum(1)
+        self.room.put("positions", positions)
+        self.room.put("shifts", shifts)
+        return self.replayed()
+
+    def _update(self, frames: Sequence[Frame]) -> bool:
+        """Have the neighbours of ``frames``; whether there were others."""
         self.lists, made = refreshed(self.lists, frames, self._list_of)
         if not made:
-            return
+            return False
         types = [self.lookup[frame.numbers] for frame in frames]
         self.rebuilds += made
         for kind, near in zip(("radial", "angular"), joined(self.lists)):
             for name, values in zip(Neighborhood._fields, near):
                 self.room.put(f"{kind} {name}", values)
         counts = [len(frame) for frame in frames]
+        self._place(counts)
         types = torch.as_tensor(np.concatenate(types), device=self.device)
         starts = torch.as_tensor(np.cumsum([0, *counts]), dtype=torch.int32, device=self.device)
         same = self.graph is not None or hasattr(self, "types")
@@ -112,27 +137,47 @@ class DeviceField:
             self.tiles = [(first, min(first + ATOMS_AT_ONCE, len(types))) for first in stops]
             self.networks = [FusedNetwork(self.weights, types[a:b]) for a, b in self.tiles]
             self.element_energy = self.model.element_energy.index_select(0, types)
+        return True
+
+    def _place(self, counts: list[int]):
+        """By how many cell vectors each atom is moved into its cell, and which cell that is."""
+        self.wrapped = None
+        if any(of.wrapped is not None for of in self.lists):
+            parts = [
+                np.zeros((count, 3)) if of.wrapped is None else of.wrapped
+                for of, count in zip(self.lists, counts)
+            ]
+            self.wrapped = torch.as_tensor(np.concatenate(parts), device=self.device)
+            owner = np.repeat(np.arange(len(counts)), counts)
+            self.frame_of_atom = torch.as_tensor(owner, device=self.device)
 
     def _list_of(self, frame: Frame) -> DeviceList:
         types = torch.as_tensor(self.lookup[frame.numbers], device=self.device)
         return DeviceList.of(frame, types, self.settings, self.skin)
 
     def _moving(self) -> Moving:
-        of, near = self.room.tensors, []
-        for kind in ("radial", "angular"):
-            near.append(Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields)))
-        return Moving(of["positions"], of["shifts"], self.types, *near, *self.tables)
+        of = self.room.tensors
+        radial, angular = (
+            Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields))
+            for kind in ("radial", "angular")
+        )
+        where = of["positions"], of["shifts"], self.types
+        close = close_pairs(*where, angular, *self.of_close)
+        return Moving(*where, radial, close, *self.tables)
 
     def evaluate(self) -> tuple[Tensor, ...]:
-        """Atom energies (N,), forces (N, 3), virials of frames (B, 9), float64; virials of atoms
-        (N, 9); descriptors (N, D), not scaled. Of what ``room`` holds."""
+        """Energies of atoms (N,), forces (N, 3) and virials of frames (B, 9) in one, float64; virials
+        of atoms (N, 9); descriptors (N, D), not scaled. Of what ``room`` holds."""
         moving, model, terms = self._moving(), self.model, self.model.terms
         n_atoms, n_radial = len(self.types), self.settings.n_max[0] + 1
         n_functions, n_components = self.settings.n_max[1] + 1, moving.height.shape[1]
         like = model.flat
         q = like.new_empty(n_atoms, self.settings.descriptor_length)
         q_slope, slope = torch.empty_like(q), like.new_empty(n_atoms, n_functions, n_components)
-        energies, sums = self.element_energy.clone(), like.new_empty(n_atoms, 12)
+        sums, n_frames = like.new_empty(n_atoms, 12), len(self.lists)
+        packed = self.element_energy.new_empty(4 * n_atoms + 9 * n_frames)
+        energies, forces, virials = packed.split([n_atoms, 3 * n_atoms, 9 * n_frames])
+        energies.copy_(self.element_energy)
         of_values = (terms.factors, terms.coefficients, terms.quartic)
         of_slopes = (terms.slope_factors, terms.slope_coefficients, terms.quartic, n_radial)
         for (first, last), network in zip(self.tiles, self.networks):
@@ -149,15 +194,15 @@ class DeviceField:
                 repelled = repulsions(moving, self.zbl, first, last)
                 sums[first:last] += repelled[:, :12]
                 energies[first:last] += repelled[:, 12]
-        sums = sums.double()
-        virials = self._of_frames(sums[:, 3:])
-        return energies, sums[:, :3], virials, sums[:, 3:], q
+        forces.view(-1, 3).copy_(sums[:, :3])
+        virials.view(-1, 9).copy_(self._of_frames(sums[:, 3:]))
+        return packed, sums[:, 3:], q
 
     def _of_frames(self, of_atoms: Tensor) -> Tensor:
-        """Sums over the atoms of each frame (B, 9): of a single one by all of the GPU."""
+        """Sums over the atoms of each frame (B, 9), float64: of a single one by all of the GPU."""
         if len(self.lists) == 1:
-            return of_atoms.sum(0, keepdim=True)
-        return segment_sum(of_atoms.contiguous(), None, self.starts, 128)
+            return of_atoms.sum(0, keepdim=True, dtype=torch.float64)
+        return segment_sum(of_atoms.double(), None, self.starts, 128)
 
     def replayed(self) -> tuple[Tensor, ...]:
         """``evaluate``, by a captured graph where that is faster; for calls after the first."""

@@ -12,9 +12,14 @@ from ..units import ELEMENTS
 
 
 def frame_of(atoms: Atoms, elements: tuple[str, ...], place: str = "the structure") -> Frame:
-    """The frame of ``atoms``, whose arrays it does not share; raises as ``checked`` does."""
-    arrays = atoms.numbers, atoms.positions.copy(), atoms.cell.array.copy(), atoms.pbc.copy()
-    return checked(*arrays, elements, place)
+    """The frame of ``atoms``, whose positions it shares; raises as ``checked`` does."""
+    seen = unchecked(atoms)
+    return checked(seen.numbers, seen.positions, seen.cell, seen.pbc, elements, place)
+
+
+def unchecked(atoms: Atoms) -> Frame:
+    """The frame of ``atoms``, whose numbers and positions it shares, whatever they are."""
+    return Frame(atoms.numbers, atoms.positions, atoms.cell.array.copy(), atoms.pbc.copy())
 
 
 def checked(

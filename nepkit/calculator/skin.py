@@ -61,9 +61,14 @@ def refreshed(
 ) -> tuple[list[SkinRule], int]:
     """The lists of ``frames``, made anew where one is not good any more, and how many were."""
     if len(lists) != len(frames):
-        return [make(frame) for frame in frames], len(frames)
-    found = [of if of.good_for(frame) else make(frame) for of, frame in zip(lists, frames)]
+        return [make(_own(frame)) for frame in frames], len(frames)
+    found = [of if of.good_for(frame) else make(_own(frame)) for of, frame in zip(lists, frames)]
     return found, sum(one is not other for one, other in zip(found, lists))
+
+
+def _own(frame: Frame) -> Frame:
+    # Whoever gave the positions may change them, and lists remember where atoms were.
+    return replace(frame, positions=frame.positions.copy())
 
 
 def into_cell(frame: Frame) -> tuple[np.ndarray | None, Frame]:

@@ -96,6 +96,13 @@ def component_table(l_max: int) -> tuple[np.ndarray, np.ndarray]:
     return height, around
 
 
+def component_powers(l_max: int) -> np.ndarray:
+    """The m of each component, and 1 where it has Re (x + iy)^m, or Im (x + iy)^m, (3, L)."""
+    place = component_table(l_max)[1][0].argmax(0)  # 0, then 2m - 1 and 2m
+    imaginary = (place > 0) & (place % 2 == 0)
+    return np.stack([(place + 1) // 2, ~imaginary, imaginary]).astype(np.float64)
+
+
 def solid_harmonics(vectors: Tensor, distance: Tensor, l_max: int) -> tuple[Tensor, Tensor]:
     """Y and its gradient to ``vectors`` (Q, 3) Å with lengths ``distance`` (Q,) > 0.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .moving import Moving, force_and_virial, pairs_of
+from .moving import Moving, angular_pairs, force_and_virial, kinds_of
 from .policy import kernels_on
 from .segment import segment_sum
 
@@ -32,10 +32,11 @@ def repulsions(moving: Moving, zbl: Repulsion, first: int, last: int) -> Tensor:
         from .triton.moving_repulsion import launch
 
         return launch(moving, zbl, first, last)
-    near = pairs_of(moving, moving.angular, moving.angular_cutoff, first, last)
-    inner, outer, scale, strength, screening = (v.index_select(0, near.pair_type) for v in zbl)
-    r = near.distance
-    inside = (r < near.cutoff) & (r < outer)
+    near = angular_pairs(moving, first, last)
+    kinds = kinds_of(near, moving, moving.angular_cutoff)
+    inner, outer, scale, strength, screening = (v.index_select(0, kinds.pair_type) for v in zbl)
+    r = kinds.distance
+    inside = (r < kinds.cutoff) & (r < outer)
     r = torch.where(inside, r, torch.ones_like(r))
     amplitude, rate = screening[:, 0::2], screening[:, 1::2] * scale[:, None]
     waves = amplitude * torch.exp(-rate * r[:, None])

@@ -9,13 +9,13 @@ from torch import Tensor
 from ..moving import Moving
 from ..repulsion import Repulsion
 from .launch import options
-from .moving_sums import pair_vectors, sine_and_cosine
+from .moving_sums import close_vectors, of_pairs, sine_and_cosine
 
 
 @triton.jit
 def repulsion_kernel(
-    positions, shifts, types, start, neighbor, shift, cutoff,
-    inner, outer, inverse_length, strength, screening, out, first, n_types,
+    types, start, end, neighbor, vectors, cutoff,
+    inner, outer, inverse_length, strength, screening, out, first, stride, n_types,
     PAIRS: tl.constexpr,
 ):  # fmt: skip
     """out[i] = force (3), virial (9) and energy of the atom of this program."""
@@ -23,12 +23,13 @@ def repulsion_kernel(
     zero = tl.zeros((PAIRS,), dtype=out.dtype.element_ty)
     energy = zero
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
-    last = tl.load(start + atom + 1)
+    last = tl.load(end + atom)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
-        )
+        real, place = place < last, tl.minimum(place, last - 1)
+        x, y, z = close_vectors(vectors, stride, place)
+        j = tl.load(neighbor + place).to(tl.int64)
+        r, u, _, kind, _ = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
         low = tl.load(inner + kind)
         high = tl.load(outer + kind)
         inside = (u > 0.0) & (r < high)
@@ -74,7 +75,7 @@ def launch(moving: Moving, zbl: Repulsion, first: int, last: int) -> Tensor:
     out = zbl.strength.new_empty(last - first, 13)
     if last > first:
         repulsion_kernel[(last - first,)](
-            moving.positions, moving.shifts, moving.types, *moving.angular, moving.angular_cutoff,
-            *zbl, out, first, moving.n_types, **options("moving_repulsion"),
+            moving.types, *moving.angular[:4], moving.angular_cutoff, *zbl, out,
+            first, moving.angular.vectors.shape[1], moving.n_types, **options("moving_repulsion"),
         )  # fmt: skip
     return out

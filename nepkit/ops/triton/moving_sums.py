@@ -39,11 +39,25 @@ def sine_and_cosine(u):
 
 
 @triton.jit
+def of_pairs(x, y, z, types, cutoff, atom, j, real, n_types):
+    """Distance, 1 - r / rc, 1 / rc and both pair types of pairs of an atom, u = 0 if not ``real``.
+
+    A factor of 0 makes everything 0; masks would take the scalar registers of AMD's GPUs.
+    """
+    r = tl.sqrt(x * x + y * y + z * z)
+    one, other = tl.load(types + atom), tl.load(types + j)
+    pair_type = one * n_types + other
+    inverse = 1.0 / tl.load(cutoff + pair_type)
+    u = 1.0 - r * inverse
+    u = tl.where(real & ~(u <= 0.0), u, 0.0)  # not max, which might lose NaN
+    return r, u, inverse, pair_type, other * n_types + one
+
+
+@triton.jit
 def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
     """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of an atom.
 
-    Places from ``last`` on are its last pair once more with u = 0, which makes everything 0: factors
-    of 0 instead of masks, which would take the scalar registers of AMD's GPUs.
+    Places from ``last`` on are its last pair once more with u = 0.
     """
     dtype = cutoff.dtype.element_ty
     real = place < last
@@ -53,17 +67,40 @@ def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place,
     x = (tl.load(to) - tl.load(at) + tl.load(by)).to(dtype)
     y = (tl.load(to + 1) - tl.load(at + 1) + tl.load(by + 1)).to(dtype)
     z = (tl.load(to + 2) - tl.load(at + 2) + tl.load(by + 2)).to(dtype)
-    r = tl.sqrt(x * x + y * y + z * z)
-    one, other = tl.load(types + atom), tl.load(types + j)
-    pair_type = one * n_types + other
-    inverse = 1.0 / tl.load(cutoff + pair_type)
-    u = 1.0 - r * inverse
-    u = tl.where(real & ~(u <= 0.0), u, 0.0)  # not max, which might lose NaN
-    return x, y, z, r, u, inverse, j, pair_type, other * n_types + one
+    r, u, inverse, kind, turned = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
+    return x, y, z, r, u, inverse, j, kind, turned
 
 
 @triton.jit
-def radial_kernel(
+def close_vectors(vectors, stride, place):
+    """Vectors of close pairs, whose components are ``stride`` places apart."""
+    x, y = tl.load(vectors + place), tl.load(vectors + (place + stride))
+    return x, y, tl.load(vectors + (place + stride + stride))
+
+
+@triton.jit
+def circle_factor(powers, x, y, l, l_max: tl.constexpr, L: tl.constexpr):
+    """Re or Im of (x + iy)^m (PAIRS, LP), as a component has it, and its derivatives to x and y."""
+    m, of_real = tl.load(powers + l)[None, :], tl.load(powers + L + l)[None, :]
+    of_imaginary = tl.load(powers + 2 * L + l)[None, :]
+    x, y = x[:, None], y[:, None]
+    # Of m - 1; of 0 for m = 0.
+    real, imaginary = 1.0 + 0.0 * x * m, 0.0 * x * m
+    for step in tl.static_range(1, l_max):
+        following = real * x - imaginary * y
+        imaginary = tl.where(m > step, imaginary * x + real * y, imaginary)
+        real = tl.where(m > step, following, real)
+    above = tl.where(m > 0, real * x - imaginary * y, 1.0)
+    value = of_real * above + of_imaginary * (imaginary * x + real * y)
+    to_x, to_y = (
+        of_real * real + of_imaginary * imaginary,
+        of_imaginary * real - of_real * imaginary,
+    )
+    return value, m * to_x, m * to_y
+
+
+@triton.jit
+def radial_sums_kernel(
     positions, shifts, types, start, neighbor, shift, cutoff, coefficients, out, first, n_types, n_k,
     N: tl.constexpr, NP: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
@@ -91,43 +128,29 @@ def radial_kernel(
 
 
 @triton.jit
-def angular_kernel(
-    positions, shifts, types, start, neighbor, shift, cutoff, coefficients, height, around, out,
-    first, n_types, n_k, l_max,
-    N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr, PAIRS: tl.constexpr,
+def angular_sums_kernel(
+    start, end, neighbor, vectors, functions, height, powers, out, first, stride,
+    l_max: tl.constexpr, N: tl.constexpr, L: tl.constexpr, NP: tl.constexpr, LP: tl.constexpr,
+    PAIRS: tl.constexpr,
 ):  # fmt: skip
     """out[i, n, l] = sum_j g_n(r_ij) Y_l of the atom of this program."""
     atom = tl.program_id(0) + first
     n, l = tl.minimum(tl.arange(0, NP), N - 1), tl.minimum(tl.arange(0, LP), L - 1)
     total = tl.zeros((PAIRS, NP, LP), dtype=out.dtype.element_ty)
-    last = tl.load(start + atom + 1)
+    last = tl.load(end + atom)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
-        )
-        sine, _ = sine_and_cosine(u)
-        h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
-        c = coefficients + kind.to(tl.int64)[:, None] * (N * n_k) + n[None, :] * n_k
-        g = tl.load(c) * (2.0 * h)[:, None]
-        below, value = 0.0 * t + 1.0, t
-        for k in range(1, n_k):
-            g += tl.load(c + k) * (h * (value + 1.0))[:, None]
-            following = 2.0 * t * value - below
-            below, value = value, following
+        real_pair = tl.where(place < last, 1.0, 0.0).to(out.dtype.element_ty)
+        place = tl.minimum(place, last - 1)
+        x, y, z = close_vectors(vectors, stride, place)
+        inverse = 1.0 / tl.sqrt(x * x + y * y + z * z)
+        x, y, z = x * inverse, y * inverse, z * inverse
         high = tl.zeros((PAIRS, LP), dtype=out.dtype.element_ty)
-        for power in range(0, l_max + 1):
+        for power in tl.static_range(l_max + 1):
             of_power = tl.load(height + (l_max - power) * L + l)
-            high = high * (z / r)[:, None] + of_power[None, :]
-        circle = high * 0.0 + tl.load(around + l)[None, :]
-        real, imaginary = x / r, y / r
-        for m in range(1, l_max + 1):
-            weight = around + (2 * m - 1) * L + l
-            circle += real[:, None] * tl.load(weight)[None, :]
-            circle += imaginary[:, None] * tl.load(weight + L)[None, :]
-            following = real * (x / r) - imaginary * (y / r)
-            imaginary = imaginary * (x / r) + real * (y / r)
-            real = following
+            high = high * z[:, None] + of_power[None, :]
+        circle, _, _ = circle_factor(powers, x, y, l, l_max, L)
+        g = tl.load(functions + place[:, None] * (4 * N) + n[None, :]) * real_pair[:, None]
         total += g[:, :, None] * (high * circle)[:, None, :]
     cell = tl.program_id(0).to(tl.int64) * (N * L) + n[:, None] * L + l[None, :]
     inside = (tl.arange(0, NP) < N)[:, None] & (tl.arange(0, LP) < L)[None, :]
@@ -137,19 +160,19 @@ def angular_kernel(
 def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Both sums of the atoms first to last."""
     _, n_r, k_r = moving.radial_c.shape
-    _, n_a, k_a = moving.angular_c.shape
+    n_a = moving.angular.functions.shape[2]
     n_l, l_max = moving.height.shape[1], moving.height.shape[0] - 1
     radial = moving.radial_c.new_empty(last - first, n_r)
     angular = moving.radial_c.new_empty(last - first, n_a, n_l)
     if last > first:
         where = (moving.positions, moving.shifts, moving.types)
-        radial_kernel[(last - first,)](
+        radial_sums_kernel[(last - first,)](
             *where, *moving.radial, moving.radial_cutoff, moving.radial_c, radial, first,
             moving.n_types, k_r, N=n_r, NP=padded(n_r), **options("moving_radial_sums"),
         )  # fmt: skip
-        angular_kernel[(last - first,)](
-            *where, *moving.angular, moving.angular_cutoff, moving.angular_c,
-            moving.height, moving.around, angular, first, moving.n_types, k_a, l_max,
+        angular_sums_kernel[(last - first,)](
+            *moving.angular, moving.height, moving.powers, angular,
+            first, moving.angular.vectors.shape[1], l_max,
             N=n_a, L=n_l, NP=padded(n_a), LP=padded(n_l),
             **options(of_width("moving_angular_sums", padded(n_l), angular.element_size())),
         )  # fmt: skip
