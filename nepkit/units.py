@@ -128,3 +128,8 @@ def group(number: int) -> int:
     if noble < 54 or place <= 3:
         return place
     return max(place - 14, 3)
+
+
+def period(number: int) -> int:
+    """Row of the periodic table, 1 to 7, of an atomic number."""
+    return 1 + sum(first <= number for first in (3, 11, 19, 37, 55, 87))

@@ -24,7 +24,8 @@ from nepkit.train import graph, loop, reading, residence
 from nepkit.train.gradient import finished
 from nepkit.train.loss import rules_of
 from nepkit.train.objective import analytic
-from nepkit.train.parametrisation import Plain, Shared
+from nepkit.train.parametrisation import Plain
+from nepkit.train.shared import Shared
 from nepkit.train.signals import Interrupted
 from nepkit.train.step import Step
 

@@ -14,7 +14,8 @@ from nepkit.config import read_nep_in
 from nepkit.errors import UserError
 from nepkit.train import checkpoint
 from nepkit.train.muon import SIZE, Muon, orthogonalised
-from nepkit.train.parametrisation import Plain, Shared
+from nepkit.train.parametrisation import Plain
+from nepkit.train.shared import Shared
 from nepkit.train.signals import Interrupted
 
 

@@ -24,7 +24,8 @@ from nepkit.errors import UserError
 from nepkit.model.nep import Nep
 from nepkit.model.nep_txt import read_nep_txt
 from nepkit.train.initial import new_model
-from nepkit.train.parametrisation import Anchored, Plain, Shared, parametrisation_of
+from nepkit.train.parametrisation import Anchored, Plain
+from nepkit.train.shared import Shared, kinship, parametrisation_of
 from nepkit.train.signals import Interrupted
 
 KINDS = {"plain": Plain, "anchored": Anchored, "shared": Shared}
@@ -97,7 +98,20 @@ def test_pairs_borrow_from_their_elements():
     parameters.latent -= 0.01 * parameters.pull(gradient)
     parameters.expand(model.flat)
     moved = model.views(model.flat - before)["radial_coefficients"].abs().amax(dim=(1, 2))
-    assert moved[1] > moved[0] > 0 and moved[2] == pytest.approx(moved[0].item())
+    # Te-Te by the base alone; Si-Pb also by what the two, of one group, do at the other end each.
+    assert moved[1] > moved[2] > moved[0] > 0
+    assert moved[2] == pytest.approx(3 * moved[0].item())
+
+
+def test_kin_are_of_one_group_or_period():
+    wanted = {
+        ("Nb", "Mo", "Ta", "W"): [[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1]],
+        ("La", "U", "O"): [[1, 1, 0]],  # group 3; periods of their own
+        ("Si", "Ge"): [],  # one group, which is all
+        ("He",): [],
+    }
+    for elements, columns in wanted.items():
+        assert kinship(elements).T.tolist() == columns
 
 
 def test_without_decay_and_data_networks_of_all_elements_are_one():

@@ -11,25 +11,18 @@ from matplotlib.patches import Rectangle
 
 from ..train.compared import KINDS, Scores
 from ..train.report import three_digits
-from ..units import ATOMIC_NUMBERS
+from ..units import ATOMIC_NUMBERS, group, period
 from .style import COLORS, PAGE, new_figure, plain_log
 
 # Elements above which bars would not fit a page.
 MANY = 24
-_PERIODS = (1, 3, 11, 19, 37, 55, 87)  # first atomic numbers
 
 
 def place(number: int) -> tuple[float, int]:
     """Row and column of an element; lanthanides and actinides have rows of their own below."""
-    period = sum(first <= number for first in _PERIODS) - 1
-    column = number - _PERIODS[period]
-    if period == 0:
-        return 0, 17 * column
-    if period < 3:
-        return period, column if column < 2 else column + 10
-    if period < 5 or column < 2:
-        return period, column
-    return (period + 2.4, column) if column < 16 else (period, column - 14)
+    row, column = period(number) - 1, group(number) - 1
+    below = number - (55, 87)[row - 5] if row >= 5 and column == 2 else 16
+    return (row + 2.4, below) if below < 16 else (row, column)
 
 
 def draw_periodic(groups: dict[str, dict[str, dict[str, Scores]]]) -> Figure:

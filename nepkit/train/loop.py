@@ -25,11 +25,11 @@ from .judging import DataSet, errors_of, judge
 from .log import NoTable, RunLog, Table
 from .loss import label_counts, regularisation
 from .outputs import kept_at, save_potential
-from .parametrisation import parametrisation_of
 from .place import launcher
 from .profiling import NAME, Recording
 from .report import UNKNOWN, ReportTable, formula, history_head, numbers_of, progress
 from .schedule import learning_rate
+from .shared import parametrisation_of
 from .signals import Interrupted
 from .step import Step
 from .stop import Stopping

@@ -16,13 +16,13 @@ from .folder import OutputFolder
 from .log import RunLog
 from .loop import Run
 from .outputs import Errors
-from .parametrisation import parametrisation_of
 from .place import RESTARTS, launcher
 from .prediction import predict_run
 from .profiling import check_profile
 from .reading import Source, read_data, sizes_of
 from .records import about, names_of, results, results_of, write_inputs
 from .schedule import resolve
+from .shared import parametrisation_of
 from .signals import Interrupted
 from .start import Setup, check_neurons, data_file, data_files, new_run
 from .stop import check_max_time

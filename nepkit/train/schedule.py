@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..config import NepConfig, Stage
 from ..data.sampler import batches_per_epoch
-from .parametrisation import Shared, parametrisation_of
+from .shared import Shared, parametrisation_of
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
