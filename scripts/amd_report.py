@@ -21,6 +21,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from nepkit.ops.gather import Pieces
 from nepkit.ops.layers import ATOM_TILE
 from nepkit.ops.products import ROW_TILE
 from nepkit.ops.terms import QUARTIC_FACTOR
@@ -30,6 +31,7 @@ from nepkit.ops.triton import (
     coefficients,
     contraction,
     expansion,
+    gather,
     invariants,
     layer_gradients,
     layers,
@@ -51,7 +53,7 @@ INDICES = {
     "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
     "shift", "source", "index", "frame_out",
     "counts", "totals", "member_of_slot", "tile_start", "owner",
-    "close",
+    "close", "place", "length",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
 POSITIONS = {"positions", "shifts"}  # float64 whatever the rest: only differences are rounded
@@ -156,6 +158,8 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
             "radial_products",
             products | {"N": n_r, "K": k_r, "L": 1, "NP": padded(n_r), "LP": 1},
         ),
+        "shared parts": Kernel(gather.gather_kernel, "gather", {"COLUMNS": Pieces.COLUMNS}),
+        "sums over many": Kernel(gather.gather_kernel, "gather_long", {"COLUMNS": Pieces.COLUMNS}),
         "close pairs, moving": Kernel(moving_close.close_kernel, "moving_close", {}),
         "functions of close pairs": Kernel(
             moving_close.functions_kernel, "moving_functions", {"N": n_a, "NP": padded(n_a)}

@@ -35,6 +35,7 @@ from nepkit.ops.tables import PAIR_TABLES
 from nepkit.ops.terms import terms_of
 from nepkit.ops.triton.assembly import Assembly
 from nepkit.ops.triton.loss import BatchLoss
+from nepkit.train import shared as shared_base
 from nepkit.train.loss import loss, rules_of
 from nepkit.train.loss import sums as error_sums
 from nepkit.train.objective import analytic, fused
@@ -49,7 +50,7 @@ dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Kernels wherever the block is not on the reference path."""
-    for module in (invariants, layers, moving, pairs, products, repulsion, segment):
+    for module in (shared_base, invariants, layers, moving, pairs, products, repulsion, segment):
         monkeypatch.setattr(module, "kernels_on", lambda device: not on_reference_path())
 
 
@@ -368,3 +369,25 @@ def test_moving_atoms(l_max, form, dtype):
         agree(*both(moving.neighbor_sums, atoms, first, last))
         agree(*both(moving.neighbor_forces, atoms, q_slope, slope, first, last))
         agree(*both(repulsion.repulsions, atoms, field.zbl, first, last))
+
+
+@pytest.mark.parametrize(
+    "elements", [("Si", "Ge"), ("Nb", "Mo", "Ta", "W", "O"), ELEMENTS[:22]], ids=len
+)
+@dtypes
+def test_a_shared_base(elements, dtype):
+    """What elements have in common, to the parameters and back."""
+    model = random_model(model_settings(tuple(elements), **FULL), dtype=dtype)
+    parameters = shared_base.Shared(model)
+    generator = torch.Generator().manual_seed(0)
+    parameters.latent.copy_(torch.randn(parameters.latent.shape, generator=generator))
+    gradient = torch.randn(model.flat.shape, generator=generator).to(dtype)
+
+    def done():
+        flat, shared = torch.full_like(model.flat, np.nan), parameters.latent[parameters.size :]
+        shared = torch.full_like(shared, np.nan)
+        parameters.expand(flat)
+        parameters.pull(gradient, shared)
+        return flat, shared
+
+    agree(*both(done))

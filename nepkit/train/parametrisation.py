@@ -45,9 +45,11 @@ class Plain:
         names = ("hidden_weight_0", "radial_coefficients", "angular_coefficients")
         return [(self.stretches[name], self.model.shapes[name]) for name in names]
 
-    def pull(self, gradient: Tensor) -> Tensor:
-        """Gradient to the latent tensor from that to the parameters (n_parameters,)."""
-        return gradient
+    def pull(self, gradient: Tensor, shared: Tensor):
+        """Write what the gradient to the parameters (n_parameters,) is to latent numbers beyond it.
+
+        That to the first n_parameters latent numbers is the gradient itself.
+        """
 
     def expand(self, flat: Tensor):
         """Write the parameters that the latent tensor stands for to ``flat`` (n_parameters,)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from ..config import NepConfig
 from ..model.nep import Nep
+from ..ops.policy import kernels_on
 from ..ops.segment import Segments
 from ..units import ATOMIC_NUMBERS, group, period
 from .parametrisation import Anchored, Plain
+from .shared_pieces import SharedPieces
 
 # Elements from which a model shares a base. Test errors with it and without: 4 elements (NbMoTaW,
 # 4,000 steps of 8 frames, three seeds) energy 8.2 and 11.4 meV/atom, forces 116 and 132 meV/Å;
@@ -119,18 +122,23 @@ class Shared(Plain):
                 found += [(base, (1, *shape[1:])), (rest, (table.n_rows - 1, *shape[1:]))]
         return [(part, shape) for part, shape in found if part.start < part.stop]
 
-    def pull(self, gradient: Tensor) -> Tensor:
-        views = self.model.views(gradient)
-        parts = [gradient]
+    def pull(self, gradient: Tensor, shared: Tensor):
+        if kernels_on(gradient.device):
+            self._pieces.pull(gradient, shared)
+            return
+        views, parts = self.model.views(gradient), []
         for table in self.tables:
             rows = views[table.name]
             rows = (rows if table.end is None else table.end.sum(rows)).flatten(1)
             parts.append((table.members.T @ rows).flatten())
             if table.end is not None:
                 parts.append(rows.flatten())
-        return torch.cat(parts)
+        torch.cat(parts, out=shared)
 
     def expand(self, flat: Tensor):
+        if kernels_on(flat.device):
+            self._pieces.expand(self.latent, flat)
+            return
         deviations, parts = self._parts()
         flat.copy_(deviations)
         views = self.model.views(flat)
@@ -140,6 +148,10 @@ class Shared(Plain):
                 rows = (rows + own).index_select(0, table.end.owner)
             values = views[table.name]
             values += rows.view_as(values)
+
+    @cached_property
+    def _pieces(self) -> SharedPieces:
+        return SharedPieces(self)
 
 
 class Table(NamedTuple):
@@ -160,6 +172,10 @@ class Table(NamedTuple):
     def has_base(self) -> bool:
         """Whether the first part is of all elements."""
         return self.n_rows > 0 and bool(self.members[:, 0].all())
+
+    def elements(self, n_rows: int) -> list[int]:
+        """The element of each of ``n_rows`` rows."""
+        return list(range(n_rows)) if self.end is None else self.end.owner.tolist()
 
     def shapes(self, shapes: dict[str, tuple[int, ...]]) -> list[tuple[int, int]]:
         """Of the common parts (R, K) and the elements' own (T or 0, K)."""

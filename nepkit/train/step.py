@@ -64,7 +64,7 @@ class Step:
         self.gradient = self.batch.gradient
         self.average = model.flat.clone()  # exponential moving average of the parameters
         latent = self.parameters.latent  # what the optimizer moves, and its gradient
-        self.pulled = self.gradient if len(latent) == len(model.flat) else torch.zeros_like(latent)
+        self.shared = latent.new_zeros(len(latent) - len(model.flat))
         # Steps without a finite gradient: in a row until now, and all.
         self.unusable = torch.zeros((), device=model.flat.device)
         self.skipped = torch.zeros((), device=model.flat.device)
@@ -87,7 +87,7 @@ class Step:
         matrices = self.parameters.matrices() if stage.optimizer == "muon" else []
         for whole, share in self.parameters.decays():
             for part, shape in cut(whole, matrices):
-                values, gradient = self.parameters.latent[part].detach(), self.pulled[part]
+                values, gradient = self.parameters.latent[part].detach(), self._gradient_of(part)
                 # The fused optimizer gives each piece to one block of threads.
                 size = max(PIECE, math.ceil(len(values) / MOST_PIECES))
                 pieces = [values.view(shape)] if shape else values.split(size)
@@ -105,6 +105,13 @@ class Step:
             # A step that is not taken makes the optimizer's state, which graphs change in place.
             self.optimizer.found_inf = torch.ones_like(self.unusable)
             self.optimizer.step()
+
+    def _gradient_of(self, part: slice) -> Tensor:
+        """The gradient to a part of the latent tensor."""
+        shift = len(self.gradient)
+        if part.stop <= shift:
+            return self.gradient[part]
+        return self.shared[part.start - shift : part.stop - shift]
 
     def warm_up(self, frames: np.ndarray):
         """Compile what has to be, and say what was, before the first step, on ``frames`` (B,)."""
@@ -171,7 +178,7 @@ class Step:
 
     def _take_gradient(self, weight: float | Tensor):
         norm = self.gradient.norm()
-        self.pulled.copy_(self.parameters.pull(self.gradient))
+        self.parameters.pull(self.gradient, self.shared)
         unusable = (~(norm < math.inf)).float()  # 1 for infinity and NaN, else 0
         self.unusable.add_(1.0).mul_(unusable)
         self.skipped += unusable
