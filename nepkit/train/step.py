@@ -83,7 +83,7 @@ class Step:
         """Go on with the rules of ``stage`` and a new optimizer; biases never decay."""
         self.stage = stage
         self.batch.begin_stage(stage)
-        groups = []
+        groups: dict[tuple[float, bool], list[Tensor]] = {}
         matrices = self.parameters.matrices() if stage.optimizer == "muon" else []
         for whole, share in self.parameters.decays():
             for part, shape in cut(whole, matrices):
@@ -94,9 +94,13 @@ class Step:
                 of_pieces = [gradient.view(shape)] if shape else gradient.split(size)
                 for piece, of_piece in zip(pieces, of_pieces):
                     piece.grad = of_piece
-                decay = share * (stage.weight_decay or 0.0)
-                group = {"params": list(pieces), "weight_decay": decay, "matrices": bool(shape)}
-                groups.append(group)
+                groups.setdefault((share, bool(shape)), []).extend(pieces)
+        decay = stage.weight_decay or 0.0
+        # One group of each kind, as each takes launches of its own.
+        groups = [
+            {"params": pieces, "weight_decay": share * decay, "matrices": as_matrices}
+            for (share, as_matrices), pieces in groups.items()
+        ]
         on_gpu = self.graphs is not None
         rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
         self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)
