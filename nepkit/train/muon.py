@@ -36,26 +36,39 @@ class Muon(torch.optim.AdamW):
             super().step(closure)
         finally:
             self.param_groups = groups
+        matrices = [
+            (p, group) for group in groups if group.get("matrices") for p in group["params"]
+        ]
         with torch.no_grad():
-            for group in groups:
-                for parameter in group["params"] if group.get("matrices") else ():
-                    self._move(parameter, group)
+            for shape in {p.shape[1:] for p, _ in matrices}:
+                self._move([(p, group) for p, group in matrices if p.shape[1:] == shape])
 
-    def _move(self, parameter: Tensor, group: dict):
+    def _move(self, matrices: list[tuple[Tensor, dict]]):
+        """Move batches of matrices of one shape, together: there are many small launches."""
+        sound = 1.0 - self.found_inf.to(matrices[0][0].dtype)
+        directions, reached = zip(*(self._direction(p, sound) for p, _ in matrices))
+        updates = orthogonalised(torch.cat(directions)).split([len(p) for p, _ in matrices])
+        for (parameter, group), update, there in zip(matrices, updates, reached):
+            rate = group["lr"] * SIZE * max(parameter.shape[1:]) ** 0.5
+            parameter.mul_(1.0 - sound * group["lr"] * group["weight_decay"])
+            parameter.sub_(there * rate * update)
+
+    def _direction(self, parameter: Tensor, sound: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the running mean of the gradient points, and which matrices move: 0 or 1 (B, 1, 1).
+
+        ``sound`` (): 0 where the gradient is not finite, else 1.
+        """
         state = self.state[parameter]
         if not state:
             state["momentum"] = torch.zeros_like(parameter)
             state["step"] = torch.zeros((), device=parameter.device)  # AdamW looks for it
-        momentum, sound = state["momentum"], 1.0 - self.found_inf.to(parameter.dtype)
-        gradient = torch.where(sound > 0, parameter.grad, 0.0)
+        momentum, gradient = state["momentum"], torch.where(sound > 0, parameter.grad, 0.0)
         gradient = gradient / getattr(self, "grad_scale", sound.new_ones(())).to(parameter.dtype)
         # An update is of full size however old its gradients are: matrices that nothing in the
         # batch depends on, those of its missing elements, decay and else stay as they are.
         reached = sound * gradient.flatten(1).any(dim=1)[:, None, None]
         momentum.lerp_(gradient, FRESH * reached)
-        update = orthogonalised(torch.lerp(gradient, momentum, 1.0 - FRESH))
-        parameter.mul_(1.0 - sound * group["lr"] * group["weight_decay"])
-        parameter.sub_(reached * group["lr"] * SIZE * max(parameter.shape[1:]) ** 0.5 * update)
+        return torch.lerp(gradient, momentum, 1.0 - FRESH), reached
 
 
 def cut(
