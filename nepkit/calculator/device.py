@@ -30,14 +30,16 @@ from .transfers import read, sent
 
 # Atoms between positions and slopes at once; beyond it only slopes are kept, some kB an atom.
 ATOMS_AT_ONCE = 1 << 18
-# Up to here launching kernels takes longer than running them.
-ATOMS_IN_GRAPH = 1 << 15
+# Up to here a graph is worth its memory, its own for as long as it lives: some kB an atom. Even where
+# kernels take longer than launching them, the host has its time for other things.
+ATOMS_IN_GRAPH = 1 << 18
 
 
 class DeviceField:
     """A model on moving atoms, one structure or several side by side; see CpuField.
 
-    Of a list nothing is kept but who its pairs are between. Small systems replay a captured graph.
+    Of a list nothing is kept but who its pairs are between. Up to ATOMS_IN_GRAPH a captured graph is
+    replayed.
     """
 
     def __init__(self, model: Nep, skin: float):
@@ -66,7 +68,8 @@ class DeviceField:
             self.zbl = Repulsion(*(self._tensor(t) for t in repulsion_tables(settings)))
         self.lists: list[DeviceList] = []
         self.rebuilds = 0
-        self.room, self.graph, self.trusted = Room(), None, True
+        self.room, self.trusted = Room(), True
+        self.graph = self.outputs = None
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, dtype=self.dtype, device=self.device)
@@ -219,6 +222,8 @@ class DeviceField:
 
     def _capture(self) -> tuple[Tensor, ...]:
         """Capture the evaluation; returns what it gives run directly."""
+        # First of all, for the memory of an earlier graph is free once nobody holds its results.
+        self.graph = self.outputs = None
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
