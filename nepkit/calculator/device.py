@@ -19,7 +19,8 @@ from ..model.zbl import repulsion_tables
 from ..ops.capture import nothing_collected
 from ..ops.harmonics import component_powers, component_table
 from ..ops.invariants import descriptors, sum_slopes
-from ..ops.moving import Moving, Neighborhood, close_pairs, neighbor_forces, neighbor_sums
+from ..ops.listed import ListedPairs, Neighborhood, close_pairs, listed_vectors, pair_kinds
+from ..ops.moving import Moving, neighbor_forces, neighbor_sums, radial_pulls
 from ..ops.policy import kernels_on
 from ..ops.repulsion import Repulsion, repulsions
 from ..ops.segment import segment_sum
@@ -38,7 +39,7 @@ ATOMS_IN_GRAPH = 1 << 18
 class DeviceField:
     """A model on moving atoms, one structure or several side by side; see CpuField.
 
-    Of a list nothing is kept but who its pairs are between. Up to ATOMS_IN_GRAPH a captured graph is
+    Lists say who their pairs are between, and nothing of where. Up to ATOMS_IN_GRAPH a captured graph is
     replayed.
     """
 
@@ -126,12 +127,15 @@ class DeviceField:
             return False
         types = [self.lookup[frame.numbers] for frame in frames]
         self.rebuilds += made
-        for kind, near in zip(("radial", "angular"), joined(self.lists)):
+        *both, turned = joined(self.lists)
+        self.room.put("turned", turned)
+        for kind, near in zip(("radial", "angular"), both):
             for name, values in zip(Neighborhood._fields, near):
                 self.room.put(f"{kind} {name}", values)
         counts = [len(frame) for frame in frames]
         self._place(counts)
         types = torch.as_tensor(np.concatenate(types), device=self.device)
+        self.room.put("kind", pair_kinds(both[0], types, len(self.settings.elements)))
         starts = torch.as_tensor(np.cumsum([0, *counts]), dtype=torch.int32, device=self.device)
         same = self.graph is not None or hasattr(self, "types")
         if not same or not torch.equal(types, self.types) or not torch.equal(starts, self.starts):
@@ -164,9 +168,11 @@ class DeviceField:
             Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields))
             for kind in ("radial", "angular")
         )
-        where = of["positions"], of["shifts"], self.types
-        close = close_pairs(*where, angular, *self.of_close)
-        return Moving(*where, radial, close, *self.tables)
+        where, types = (of["positions"], of["shifts"]), self.types
+        vectors = listed_vectors(*where, radial, len(types), self.dtype)
+        near = ListedPairs(radial.start, of["kind"], of["turned"], vectors)
+        close = close_pairs(*where, types, angular, *self.of_close)
+        return Moving(types, near, close, *self.tables)
 
     def evaluate(self) -> tuple[Tensor, ...]:
         """Energies of atoms (N,), forces (N, 3) and virials of frames (B, 9) in one, float64; virials
@@ -191,8 +197,9 @@ class DeviceField:
             energies[tile] += of_tile
             q_slope[tile] = to_q * model.q_scaler
             slope[tile] = sum_slopes(q_slope[tile], q[tile], s, *of_slopes)
+        pulls = radial_pulls(moving, q_slope)
         for first, last in self.tiles:
-            sums[first:last] = neighbor_forces(moving, q_slope, slope, first, last)
+            sums[first:last] = neighbor_forces(moving, pulls, slope, first, last)
             if self.zbl is not None:
                 repelled = repulsions(moving, self.zbl, first, last)
                 sums[first:last] += repelled[:, :12]
