@@ -140,7 +140,7 @@ class DeviceField:
         same = self.graph is not None or hasattr(self, "types")
         if not same or not torch.equal(types, self.types) or not torch.equal(starts, self.starts):
             self.types, self.starts, self.graph = types, starts, None
-            stops = range(0, len(types), ATOMS_AT_ONCE)
+            stops = range(0, max(len(types), 1), ATOMS_AT_ONCE)
             self.tiles = [(first, min(first + ATOMS_AT_ONCE, len(types))) for first in stops]
             self.networks = [FusedNetwork(self.weights, types[a:b]) for a, b in self.tiles]
             self.element_energy = self.model.element_energy.index_select(0, types)
@@ -178,32 +178,28 @@ class DeviceField:
         """Energies of atoms (N,), forces (N, 3) and virials of frames (B, 9) in one, float64; virials
         of atoms (N, 9); descriptors (N, D), not scaled. Of what ``room`` holds."""
         moving, model, terms = self._moving(), self.model, self.model.terms
-        n_atoms, n_radial = len(self.types), self.settings.n_max[0] + 1
-        n_functions, n_components = self.settings.n_max[1] + 1, moving.height.shape[1]
-        like = model.flat
-        q = like.new_empty(n_atoms, self.settings.descriptor_length)
-        q_slope, slope = torch.empty_like(q), like.new_empty(n_atoms, n_functions, n_components)
-        sums, n_frames = like.new_empty(n_atoms, 12), len(self.lists)
+        n_atoms, n_frames = len(self.types), len(self.lists)
         packed = self.element_energy.new_empty(4 * n_atoms + 9 * n_frames)
         energies, forces, virials = packed.split([n_atoms, 3 * n_atoms, 9 * n_frames])
-        energies.copy_(self.element_energy)
         of_values = (terms.factors, terms.coefficients, terms.quartic)
-        of_slopes = (terms.slope_factors, terms.slope_coefficients, terms.quartic, n_radial)
+        of_slopes = (terms.slope_factors, terms.slope_coefficients, terms.quartic)
+        parts, n_radial = [], self.settings.n_max[0] + 1
         for (first, last), network in zip(self.tiles, self.networks):
-            tile = slice(first, last)
             near, s = neighbor_sums(moving, first, last)
-            q[tile] = descriptors(near, s, *of_values)
-            of_tile, to_q = network.forward(q[tile] * model.q_scaler)
-            energies[tile] += of_tile
-            q_slope[tile] = to_q * model.q_scaler
-            slope[tile] = sum_slopes(q_slope[tile], q[tile], s, *of_slopes)
-        pulls = radial_pulls(moving, q_slope)
+            q = descriptors(near, s, *of_values)
+            of_network, to_q = network.forward(q * model.q_scaler)
+            q_slope = to_q * model.q_scaler
+            parts.append((of_network, q, q_slope, sum_slopes(q_slope, q, s, *of_slopes, n_radial)))
+        of_network, q, q_slope, slope = (whole(column) for column in zip(*parts))
+        torch.add(self.element_energy, of_network, out=energies)
+        pulls, parts = radial_pulls(moving, q_slope), []
         for first, last in self.tiles:
-            sums[first:last] = neighbor_forces(moving, pulls, slope, first, last)
+            parts.append(neighbor_forces(moving, pulls, slope, first, last))
             if self.zbl is not None:
                 repelled = repulsions(moving, self.zbl, first, last)
-                sums[first:last] += repelled[:, :12]
+                parts[-1] += repelled[:, :12]
                 energies[first:last] += repelled[:, 12]
+        sums = whole(parts)
         forces.view(-1, 3).copy_(sums[:, :3])
         virials.view(-1, 9).copy_(self._of_frames(sums[:, 3:]))
         return packed, sums[:, 3:], q
@@ -240,6 +236,11 @@ class DeviceField:
         with nothing_collected(), torch.cuda.graph(self.graph):
             self.outputs = self.evaluate()
         return direct
+
+
+def whole(parts: Sequence[Tensor]) -> Tensor:
+    """The parts in one; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def repeats(direct: tuple[Tensor, ...], replayed: tuple[Tensor, ...]) -> bool:
