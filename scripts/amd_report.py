@@ -38,6 +38,7 @@ from nepkit.ops.triton import (
     loss,
     moving_close,
     moving_forces,
+    moving_pulls,
     moving_repulsion,
     moving_sums,
     pair_forces,
@@ -53,14 +54,14 @@ INDICES = {
     "second_row", "table_place", "half_place", "neighbor", "frame", "types", "atom_frame",
     "shift", "source", "index", "frame_out",
     "counts", "totals", "member_of_slot", "tile_start", "owner",
-    "close", "place", "length",
+    "close", "turned", "kind", "place", "length",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
 POSITIONS = {"positions", "shifts"}  # float64 whatever the rest: only differences are rounded
 COUNTS = {
     "n_rows", "n_atoms", "n_items", "n_segments", "width", "n_halves", "n_frames", "n_parts",
     "n_offsets", "n_source", "size", "stride", "column",
-    "n_members", "n_groups", "n_chunks", "n_tiles", "first", "n_types", "n_k", "l_max",
+    "n_members", "n_groups", "n_chunks", "n_tiles", "first", "n_types", "n_k", "l_max", "n_shifts",
 }  # fmt: skip
 # An ordinary model, and a large one: the numbers of functions, components and so on.
 MODELS = {
@@ -160,6 +161,8 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         ),
         "shared parts": Kernel(gather.gather_kernel, "gather", {"COLUMNS": Pieces.COLUMNS}),
         "sums over many": Kernel(gather.gather_kernel, "gather_long", {"COLUMNS": Pieces.COLUMNS}),
+        "turned pairs, moving": Kernel(moving_close.turned_kernel, "moving_turned", {}),
+        "vectors, moving": Kernel(moving_close.vectors_kernel, "moving_vectors", {}),
         "close pairs, moving": Kernel(moving_close.close_kernel, "moving_close", {}),
         "functions of close pairs": Kernel(
             moving_close.functions_kernel, "moving_functions", {"N": n_a, "NP": padded(n_a)}
@@ -170,8 +173,11 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "angular sums, moving": Kernel(
             moving_sums.angular_sums_kernel, "moving_angular_sums", moving | {"NP": padded(n_a)}
         ),
+        "pulls, moving": Kernel(
+            moving_pulls.pulls_kernel, "moving_pulls", moving_near | {"D": width}
+        ),
         "radial forces, moving": Kernel(
-            moving_forces.radial_forces_kernel, "moving_radial_forces", moving_near | {"D": width}
+            moving_forces.radial_forces_kernel, "moving_radial_forces", {}
         ),
         "angular forces, moving": Kernel(
             moving_forces.angular_forces_kernel, "moving_angular_forces", moving
@@ -216,7 +222,7 @@ def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
     # Of pairs it is an index, of rows a density; of batches an index, of changes a step.
     of_pairs = {"half_place", "order", "angular_order"} & set(kernel.function.arg_names)
     indices = INDICES | {"angular"} if of_pairs else INDICES
-    of_moving = {"positions", "end"} & set(kernel.function.arg_names)
+    of_moving = {"positions", "end", "turned", "pulls"} & set(kernel.function.arg_names)
     wide = WIDE | {"start", "end"} if of_moving else WIDE
     if "frame_out" in kernel.function.arg_names:
         indices = indices | {"out", "shifts"}

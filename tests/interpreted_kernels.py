@@ -26,7 +26,7 @@ from nepkit.model.evaluator import attach_constants
 from nepkit.model.fused import FusedEvaluation
 from nepkit.model.invariants import Invariants
 from nepkit.model.rows import RowEvaluation
-from nepkit.ops import invariants, layers, moving, pairs, products, repulsion, segment
+from nepkit.ops import invariants, layers, listed, moving, pairs, products, repulsion, segment
 from nepkit.ops.geometry import Geometry
 from nepkit.ops.groups import TiledGroups, tiles_of_groups
 from nepkit.ops.policy import on_reference_path, reference_path
@@ -50,7 +50,8 @@ dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Kernels wherever the block is not on the reference path."""
-    for module in (shared_base, invariants, layers, moving, pairs, products, repulsion, segment):
+    modules = (shared_base, invariants, layers, listed, moving, pairs, products, repulsion, segment)
+    for module in modules:
         monkeypatch.setattr(module, "kernels_on", lambda device: not on_reference_path())
 
 
@@ -363,11 +364,19 @@ def test_moving_atoms(l_max, form, dtype):
     assert len(other.neighbor) > 0 and torch.equal(one.neighbor, other.neighbor)
     assert torch.equal(one.start, other.start) and torch.equal(one.vectors, other.vectors)
     agree([one.functions], [other.functions])
+    n_pairs = plain.radial.vectors.shape[1]
+    assert torch.equal(atoms.radial.vectors[:, :n_pairs], plain.radial.vectors)
+    for of in field.lists:
+        one, other = both(listed.turned_places, of.radial, len(of.images))
+        assert torch.equal(one[0], other[0])
     q_slope = random(dtype, n_atoms, settings.descriptor_length)
+    found, wanted = both(moving.radial_pulls, atoms, q_slope)
+    pulls = found[0][:n_pairs]
+    agree([pulls], wanted)
     slope = random(dtype, n_atoms, settings.n_max[1] + 1, (l_max + 1) ** 2 - 1)
     for first, last in ((0, n_atoms), (5, 9), (5, 5)):
         agree(*both(moving.neighbor_sums, atoms, first, last))
-        agree(*both(moving.neighbor_forces, atoms, q_slope, slope, first, last))
+        agree(*both(moving.neighbor_forces, atoms, pulls, slope, first, last))
         agree(*both(repulsion.repulsions, atoms, field.zbl, first, last))
 
 

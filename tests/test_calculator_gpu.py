@@ -39,10 +39,10 @@ def test_every_kind_of_cell(model):  # noqa: F811
 def test_moving_atoms_by_graphs(model):  # noqa: F811
     """Lists made anew and graphs replayed in between, along the way of the CPU."""
     ends = []
-    for calculator in both(model, skin=0.4):
+    for calculator in both(model, skin=0.2):
         atoms = bulk()
         atoms.calc = calculator
-        warm(atoms, 300)
+        warm(atoms, 1000)
         VelocityVerlet(atoms, 0.5 * units.fs).run(200)
         ends.append(atoms.positions)
         assert 3 < calculator._field.rebuilds < 100

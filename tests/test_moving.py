@@ -21,6 +21,7 @@ from nepkit.calculator.device import DeviceField
 from nepkit.calculator.device_lists import DeviceList
 from nepkit.data import cell_list
 from nepkit.data.prepared import type_lookup
+from nepkit.ops.listed import Neighborhood, turned_places
 
 SETTINGS = model_settings(
     TWO, radial=(4.5, 3.9), angular=(3.0, 3.6), zbl=zbl_forms(TWO)["flexible"]
@@ -53,6 +54,26 @@ def test_cells_find_the_pairs_of_a_sum_over_images(kind, at_once, monkeypatch):
         wanted_ends, wanted_vectors = sorted_pairs(*wanted)
         assert np.array_equal(ends, wanted_ends)
         assert np.allclose(vectors, wanted_vectors, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_know_themselves_from_the_other_end(kind):
+    frame = KINDS[kind]
+    found = DeviceList.of(frame, torch.as_tensor(type_lookup(TWO)[frame.numbers]), SETTINGS, 0.6)
+    ends, vectors = pairs_of(found, found.radial)
+    place = found.turned.numpy()
+    assert np.array_equal(ends[place], ends[:, ::-1])
+    assert np.array_equal(place[place], np.arange(len(place)))
+    assert np.allclose(vectors[place], -vectors, rtol=0, atol=1e-12)
+
+
+def test_a_pair_of_one_end_alone_is_its_own_other_end():
+    start, neighbor, shift = [0, 2, 3, 3], [1, 2, 0], [0, 0, 0]
+    types = torch.int64, torch.int32, torch.int32
+    near = Neighborhood(
+        *(torch.tensor(v, dtype=t) for v, t in zip((start, neighbor, shift), types))
+    )
+    assert turned_places(near, 1).tolist() == [2, 1, 0]
 
 
 def test_atoms_far_apart_need_no_cells_between(monkeypatch):

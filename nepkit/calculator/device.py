@@ -19,7 +19,8 @@ from ..model.zbl import repulsion_tables
 from ..ops.capture import nothing_collected
 from ..ops.harmonics import component_powers, component_table
 from ..ops.invariants import descriptors, sum_slopes
-from ..ops.moving import Moving, Neighborhood, close_pairs, neighbor_forces, neighbor_sums
+from ..ops.listed import ListedPairs, Neighborhood, close_pairs, listed_vectors, pair_kinds
+from ..ops.moving import Moving, neighbor_forces, neighbor_sums, radial_pulls
 from ..ops.policy import kernels_on
 from ..ops.repulsion import Repulsion, repulsions
 from ..ops.segment import segment_sum
@@ -30,14 +31,16 @@ from .transfers import read, sent
 
 # Atoms between positions and slopes at once; beyond it only slopes are kept, some kB an atom.
 ATOMS_AT_ONCE = 1 << 18
-# Up to here launching kernels takes longer than running them.
-ATOMS_IN_GRAPH = 1 << 15
+# Up to here a graph is worth its memory, its own for as long as it lives: some kB an atom. Even where
+# kernels take longer than launching them, the host has its time for other things.
+ATOMS_IN_GRAPH = 1 << 18
 
 
 class DeviceField:
     """A model on moving atoms, one structure or several side by side; see CpuField.
 
-    Of a list nothing is kept but who its pairs are between. Small systems replay a captured graph.
+    Lists say who their pairs are between, and nothing of where. Up to ATOMS_IN_GRAPH a captured graph is
+    replayed.
     """
 
     def __init__(self, model: Nep, skin: float):
@@ -66,7 +69,8 @@ class DeviceField:
             self.zbl = Repulsion(*(self._tensor(t) for t in repulsion_tables(settings)))
         self.lists: list[DeviceList] = []
         self.rebuilds = 0
-        self.room, self.graph, self.trusted = Room(), None, True
+        self.room, self.trusted = Room(), True
+        self.graph = self.outputs = None
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, dtype=self.dtype, device=self.device)
@@ -123,17 +127,20 @@ class DeviceField:
             return False
         types = [self.lookup[frame.numbers] for frame in frames]
         self.rebuilds += made
-        for kind, near in zip(("radial", "angular"), joined(self.lists)):
+        *both, turned = joined(self.lists)
+        self.room.put("turned", turned)
+        for kind, near in zip(("radial", "angular"), both):
             for name, values in zip(Neighborhood._fields, near):
                 self.room.put(f"{kind} {name}", values)
         counts = [len(frame) for frame in frames]
         self._place(counts)
         types = torch.as_tensor(np.concatenate(types), device=self.device)
+        self.room.put("kind", pair_kinds(both[0], types, len(self.settings.elements)))
         starts = torch.as_tensor(np.cumsum([0, *counts]), dtype=torch.int32, device=self.device)
         same = self.graph is not None or hasattr(self, "types")
         if not same or not torch.equal(types, self.types) or not torch.equal(starts, self.starts):
             self.types, self.starts, self.graph = types, starts, None
-            stops = range(0, len(types), ATOMS_AT_ONCE)
+            stops = range(0, max(len(types), 1), ATOMS_AT_ONCE)
             self.tiles = [(first, min(first + ATOMS_AT_ONCE, len(types))) for first in stops]
             self.networks = [FusedNetwork(self.weights, types[a:b]) for a, b in self.tiles]
             self.element_energy = self.model.element_energy.index_select(0, types)
@@ -161,39 +168,38 @@ class DeviceField:
             Neighborhood(*(of[f"{kind} {name}"] for name in Neighborhood._fields))
             for kind in ("radial", "angular")
         )
-        where = of["positions"], of["shifts"], self.types
-        close = close_pairs(*where, angular, *self.of_close)
-        return Moving(*where, radial, close, *self.tables)
+        where, types = (of["positions"], of["shifts"]), self.types
+        vectors = listed_vectors(*where, radial, len(types), self.dtype)
+        near = ListedPairs(radial.start, of["kind"], of["turned"], vectors)
+        close = close_pairs(*where, types, angular, *self.of_close)
+        return Moving(types, near, close, *self.tables)
 
     def evaluate(self) -> tuple[Tensor, ...]:
         """Energies of atoms (N,), forces (N, 3) and virials of frames (B, 9) in one, float64; virials
         of atoms (N, 9); descriptors (N, D), not scaled. Of what ``room`` holds."""
         moving, model, terms = self._moving(), self.model, self.model.terms
-        n_atoms, n_radial = len(self.types), self.settings.n_max[0] + 1
-        n_functions, n_components = self.settings.n_max[1] + 1, moving.height.shape[1]
-        like = model.flat
-        q = like.new_empty(n_atoms, self.settings.descriptor_length)
-        q_slope, slope = torch.empty_like(q), like.new_empty(n_atoms, n_functions, n_components)
-        sums, n_frames = like.new_empty(n_atoms, 12), len(self.lists)
+        n_atoms, n_frames = len(self.types), len(self.lists)
         packed = self.element_energy.new_empty(4 * n_atoms + 9 * n_frames)
         energies, forces, virials = packed.split([n_atoms, 3 * n_atoms, 9 * n_frames])
-        energies.copy_(self.element_energy)
         of_values = (terms.factors, terms.coefficients, terms.quartic)
-        of_slopes = (terms.slope_factors, terms.slope_coefficients, terms.quartic, n_radial)
+        of_slopes = (terms.slope_factors, terms.slope_coefficients, terms.quartic)
+        parts, n_radial = [], self.settings.n_max[0] + 1
         for (first, last), network in zip(self.tiles, self.networks):
-            tile = slice(first, last)
             near, s = neighbor_sums(moving, first, last)
-            q[tile] = descriptors(near, s, *of_values)
-            of_tile, to_q = network.forward(q[tile] * model.q_scaler)
-            energies[tile] += of_tile
-            q_slope[tile] = to_q * model.q_scaler
-            slope[tile] = sum_slopes(q_slope[tile], q[tile], s, *of_slopes)
+            q = descriptors(near, s, *of_values)
+            of_network, to_q = network.forward(q * model.q_scaler)
+            q_slope = to_q * model.q_scaler
+            parts.append((of_network, q, q_slope, sum_slopes(q_slope, q, s, *of_slopes, n_radial)))
+        of_network, q, q_slope, slope = (whole(column) for column in zip(*parts))
+        torch.add(self.element_energy, of_network, out=energies)
+        pulls, parts = radial_pulls(moving, q_slope), []
         for first, last in self.tiles:
-            sums[first:last] = neighbor_forces(moving, q_slope, slope, first, last)
+            parts.append(neighbor_forces(moving, pulls, slope, first, last))
             if self.zbl is not None:
                 repelled = repulsions(moving, self.zbl, first, last)
-                sums[first:last] += repelled[:, :12]
+                parts[-1] += repelled[:, :12]
                 energies[first:last] += repelled[:, 12]
+        sums = whole(parts)
         forces.view(-1, 3).copy_(sums[:, :3])
         virials.view(-1, 9).copy_(self._of_frames(sums[:, 3:]))
         return packed, sums[:, 3:], q
@@ -219,6 +225,8 @@ class DeviceField:
 
     def _capture(self) -> tuple[Tensor, ...]:
         """Capture the evaluation; returns what it gives run directly."""
+        # First of all, for the memory of an earlier graph is free once nobody holds its results.
+        self.graph = self.outputs = None
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
@@ -228,6 +236,11 @@ class DeviceField:
         with nothing_collected(), torch.cuda.graph(self.graph):
             self.outputs = self.evaluate()
         return direct
+
+
+def whole(parts: Sequence[Tensor]) -> Tensor:
+    """The parts in one; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def repeats(direct: tuple[Tensor, ...], replayed: tuple[Tensor, ...]) -> bool:

@@ -14,7 +14,7 @@ from ..config import ModelSettings
 from ..data.cell_list import all_images, near_pairs
 from ..data.frame import Frame
 from ..data.neighbors import CLOSEST, pair_cutoffs, refuse_crowd, too_close
-from ..ops.moving import Neighborhood
+from ..ops.listed import Neighborhood, turned_places
 from .skin import SkinRule, into_cell
 
 
@@ -24,6 +24,7 @@ class DeviceList(SkinRule):
 
     radial: Neighborhood
     angular: Neighborhood
+    turned: Tensor  # (P,) int32 place of each radial pair as its neighbour has it
 
     @staticmethod
     def of(frame: Frame, types: Tensor, settings: ModelSettings, skin: float) -> DeviceList:
@@ -49,8 +50,10 @@ class DeviceList(SkinRule):
                 for part, square in zip(parts, squares):
                     keep = (pairs.square < square.index_select(0, kind)).nonzero().squeeze(1)
                     part.append([v.index_select(0, keep) for v in pairs[:3]])
-        near = (_neighborhood(part, n_atoms, device) for part in parts)
-        return DeviceList(frame, cutoff + skin, cutoff, images.astype(np.float64), wrapped, *near)
+        radial, angular = (_neighborhood(part, n_atoms, device) for part in parts)
+        turned, images = turned_places(radial, len(images)), images.astype(np.float64)
+        rule = frame, cutoff + skin, cutoff, images, wrapped
+        return DeviceList(*rule, radial, angular, turned)
 
 
 def _neighborhood(parts: list[list[Tensor]], n_atoms: int, device: torch.device) -> Neighborhood:
@@ -67,14 +70,14 @@ def _refuse_close(frame: Frame, pairs):
         raise too_close(frame, int(pairs.center[place]), int(pairs.neighbor[place]), distance)
 
 
-def joined(lists: Sequence[DeviceList]) -> tuple[Neighborhood, Neighborhood]:
-    """Radial and angular pairs of structures side by side, atoms and images counted through."""
+def joined(lists: Sequence[DeviceList]) -> tuple[Neighborhood, Neighborhood, Tensor]:
+    """Radial and angular pairs of structures side by side, atoms, images and places counted through."""
     if len(lists) == 1:
-        return lists[0].radial, lists[0].angular
+        return lists[0].radial, lists[0].angular, lists[0].turned
     atoms = np.cumsum([0, *(len(one.reference) for one in lists)]).tolist()
     images = np.cumsum([0, *(len(one.images) for one in lists)]).tolist()
     found = []
-    for kind in ("radial", "angular"):
+    for kind in ("angular", "radial"):
         parts = [getattr(one, kind) for one in lists]
         pairs = np.cumsum([0, *(len(part.neighbor) for part in parts)]).tolist()
         starts = [part.start[:-1] + n for part, n in zip(parts, pairs)]
@@ -86,7 +89,8 @@ def joined(lists: Sequence[DeviceList]) -> tuple[Neighborhood, Neighborhood]:
                 torch.cat([part.shift + n for part, n in zip(parts, images)]),
             )
         )
-    return tuple(found)
+    turned = torch.cat([one.turned + n for one, n in zip(lists, pairs)])
+    return *reversed(found), turned
 
 
 class Room:

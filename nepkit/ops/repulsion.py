@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .moving import Moving, angular_pairs, force_and_virial, kinds_of
+from .moving import Moving, angular_pairs, distances, force_and_virial
 from .policy import kernels_on
 from .segment import segment_sum
 
@@ -28,15 +28,14 @@ def repulsions(moving: Moving, zbl: Repulsion, first: int, last: int) -> Tensor:
 
     Only pairs within the angular cutoff take part.
     """
-    if kernels_on(moving.positions.device):
+    if kernels_on(moving.types.device):
         from .triton.moving_repulsion import launch
 
         return launch(moving, zbl, first, last)
     near = angular_pairs(moving, first, last)
-    kinds = kinds_of(near, moving, moving.angular_cutoff)
-    inner, outer, scale, strength, screening = (v.index_select(0, kinds.pair_type) for v in zbl)
-    r = kinds.distance
-    inside = (r < kinds.cutoff) & (r < outer)
+    r, end = distances(near, moving.angular_cutoff)
+    inner, outer, scale, strength, screening = (v.index_select(0, near.kind) for v in zbl)
+    inside = (r < end) & (r < outer)
     r = torch.where(inside, r, torch.ones_like(r))
     amplitude, rate = screening[:, 0::2], screening[:, 1::2] * scale[:, None]
     waves = amplitude * torch.exp(-rate * r[:, None])

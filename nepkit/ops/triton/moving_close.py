@@ -1,14 +1,60 @@
-"""The pairs of a list that are within the cutoff now, and their functions (ops/moving.py)."""
+"""Pairs of a list where the atoms are now, those within the cutoff, and their functions (ops/listed.py)."""
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..moving import ClosePairs, Neighborhood
+from ..listed import ClosePairs, Neighborhood
 from .launch import options, padded
-from .moving_sums import close_vectors, of_pairs, pair_vectors, sine_and_cosine
+from .moving_sums import of_pairs, sine_and_cosine, stored_vectors
+
+
+@triton.jit
+def turned_kernel(start, neighbor, shift, turned, n_shifts, PLACES: tl.constexpr):
+    """turned[p] = place of pair p in the row of its neighbour, for the pairs of this program's atom."""
+    atom = tl.program_id(0)
+    for place in range(tl.load(start + atom), tl.load(start + atom + 1)):
+        j = tl.load(neighbor + place).to(tl.int64)
+        wanted = n_shifts - 1 - tl.load(shift + place)
+        found = tl.zeros((PLACES,), dtype=tl.int64) - 1
+        last = tl.load(start + j + 1)
+        for step in range(tl.load(start + j), last, PLACES):
+            at = step + tl.arange(0, PLACES)
+            there = tl.minimum(at, last - 1)
+            same = (tl.load(neighbor + there) == atom) & (tl.load(shift + there) == wanted)
+            found = tl.where(same, there, found)
+        one = tl.max(found, 0)
+        tl.store(turned + place, tl.where(one < 0, place, one).to(tl.int32))
+
+
+@triton.jit
+def differences(positions, shifts, neighbor, shift, atom, place):
+    """Vectors, float64, and neighbours of listed pairs of an atom."""
+    j, s = tl.load(neighbor + place).to(tl.int64), tl.load(shift + place).to(tl.int64)
+    at, to, by = positions + atom.to(tl.int64) * 3, positions + j * 3, shifts + s * 3
+    x = tl.load(to) - tl.load(at) + tl.load(by)
+    y = tl.load(to + 1) - tl.load(at + 1) + tl.load(by + 1)
+    return x, y, tl.load(to + 2) - tl.load(at + 2) + tl.load(by + 2), j
+
+
+@triton.jit
+def vectors_kernel(
+    positions, shifts, start, neighbor, shift, vectors, stride, PAIRS: tl.constexpr
+):  # fmt: skip
+    """vectors[:, p] of the pairs of the atom of this program."""
+    atom = tl.program_id(0)
+    dtype = vectors.dtype.element_ty
+    last = tl.load(start + atom + 1)
+    for step in range(tl.load(start + atom), last, PAIRS):
+        place = step + tl.arange(0, PAIRS)
+        real, place = place < last, tl.minimum(place, last - 1)
+        x, y, z, _ = differences(positions, shifts, neighbor, shift, atom, place)
+        tl.store(vectors + place, x.to(dtype), mask=real)
+        tl.store(vectors + (place + stride), y.to(dtype), mask=real)
+        tl.store(vectors + (place + stride + stride), z.to(dtype), mask=real)
 
 
 @triton.jit
@@ -18,13 +64,15 @@ def close_kernel(
 ):  # fmt: skip
     """Moves up the pairs within the cutoff of the atom of this program, and says where they end."""
     atom = tl.program_id(0)
+    dtype = vectors.dtype.element_ty
     free = tl.load(start + atom)
     last = tl.load(start + atom + 1)
     for step in range(free, last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, _, u, _, j, _, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
-        )
+        real, place = place < last, tl.minimum(place, last - 1)
+        x, y, z, j = differences(positions, shifts, neighbor, shift, atom, place)
+        x, y, z = x.to(dtype), y.to(dtype), z.to(dtype)
+        _, u, _, _, _ = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
         keep = u != 0.0  # and NaN
         kept = keep.to(tl.int32)
         to = free + tl.cumsum(kept, 0) - 1
@@ -48,7 +96,7 @@ def functions_kernel(
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
         real, place = place < last, tl.minimum(place, last - 1)
-        x, y, z = close_vectors(vectors, stride, place)
+        x, y, z = stored_vectors(vectors, stride, place)
         j = tl.load(neighbor + place).to(tl.int64)
         _, u, inverse, kind, turned = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
         to = out + place[:, None] * (4 * N) + n[None, :]
@@ -80,6 +128,27 @@ def _functions(c, kind, n, u, inverse, n_k, N: tl.constexpr):
         following = 2.0 * t * slope - slope_below
         slope_below, slope = slope, following
     return g, g_slope
+
+
+def turned(listed: Neighborhood, n_shifts: int) -> Tensor:
+    """The place of every pair of a list as its neighbour has it (P,)."""
+    found, n_atoms = torch.empty_like(listed.neighbor), len(listed.start) - 1
+    if n_atoms:
+        turned_kernel[(n_atoms,)](*listed, found, n_shifts, **options("moving_turned"))
+    return found
+
+
+def vectors(
+    positions: Tensor, shifts: Tensor, listed: Neighborhood, n_atoms: int, dtype: torch.dtype
+) -> Tensor:
+    """The vectors of a list (3, P)."""
+    n_pairs = len(listed.neighbor)
+    found = positions.new_empty(3, n_pairs, dtype=dtype)
+    if n_atoms:
+        vectors_kernel[(n_atoms,)](
+            positions, shifts, *listed, found, n_pairs, **options("moving_vectors")
+        )
+    return found
 
 
 def launch(

@@ -8,54 +8,29 @@ from torch import Tensor
 
 from ..moving import Moving
 from .launch import of_width, options, padded
-from .moving_sums import circle_factor, close_vectors, pair_vectors, sine_and_cosine
+from .moving_sums import circle_factor, stored_vectors
 
 
 @triton.jit
 def radial_forces_kernel(
-    positions, shifts, types, start, neighbor, shift, cutoff, coefficients, q_slope, out,
-    first, n_types, n_k,
-    N: tl.constexpr, D: tl.constexpr, NP: tl.constexpr, PAIRS: tl.constexpr,
+    start, vectors, pulls, turned, out, first, stride, PAIRS: tl.constexpr
 ):  # fmt: skip
-    """out[i] = force (3) and virial (9) through the radial functions of the atom of this program."""
+    """out[i] = force (3) and virial (9) by the pulls of both ends of the pairs of this program's atom."""
     atom = tl.program_id(0) + first
-    valid = tl.where(tl.arange(0, NP) < N, 1.0, 0.0).to(out.dtype.element_ty)
-    n = tl.minimum(tl.arange(0, NP), N - 1)
-    own_slope = valid * tl.load(q_slope + atom.to(tl.int64) * D + n)
     zero = tl.zeros((PAIRS,), dtype=out.dtype.element_ty)
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        x, y, z, r, u, inverse, j, kind, turned = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
-        )
-        sine, cosine = sine_and_cosine(u)
-        h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
-        rate = -1.5707963267948966 * inverse * sine * cosine
-        turn = -4.0 * inverse * u * h
-        far = valid[:, None] * tl.load(q_slope + j[None, :] * D + n[:, None])
-        c = coefficients + kind.to(tl.int64)[None, :] * (N * n_k) + n[:, None] * n_k
-        d = coefficients + turned.to(tl.int64)[None, :] * (N * n_k) + n[:, None] * n_k
-        f = 2.0 * rate
-        own = tl.load(c) * f[None, :]
-        other = tl.load(d) * f[None, :]
-        value, value_below, slope, slope_below = t, 0.0 * t + 1.0, 0.0 * t + 1.0, 0.0 * t
-        for k in range(1, n_k):
-            f = rate * (value + 1.0) + turn * k * slope
-            own += tl.load(c + k) * f[None, :]
-            other += tl.load(d + k) * f[None, :]
-            following = 2.0 * t * value - value_below
-            value_below, value = value, following
-            following = 2.0 * t * slope - slope_below
-            slope_below, slope = slope, following
-        near_pull = tl.sum(own * own_slope[:, None], 0) / r
-        far_pull = tl.sum(other * far, 0) / r
-        both = near_pull + far_pull
+        real, place = place < last, tl.minimum(place, last - 1)
+        x, y, z = stored_vectors(vectors, stride, place)
+        far = tl.load(pulls + tl.load(turned + place).to(tl.int64))
+        far = tl.where(real, far, 0.0)
+        both = tl.where(real, tl.load(pulls + place), 0.0) + far
         sums = (
             sums[0] + both * x, sums[1] + both * y, sums[2] + both * z,
-            sums[3] - far_pull * x * x, sums[4] - far_pull * y * y, sums[5] - far_pull * z * z,
-            sums[6] - far_pull * x * y, sums[7] - far_pull * y * z, sums[8] - far_pull * z * x,
+            sums[3] - far * x * x, sums[4] - far * y * y, sums[5] - far * z * z,
+            sums[6] - far * x * y, sums[7] - far * y * z, sums[8] - far * z * x,
         )  # fmt: skip
     at = out + tl.program_id(0).to(tl.int64) * 12
     for axis in tl.static_range(3):
@@ -96,7 +71,7 @@ def angular_forces_kernel(
         place = step + tl.arange(0, PAIRS)
         weight = valid * tl.where(place < last, 1.0, 0.0).to(dtype)[:, None]
         place = tl.minimum(place, last - 1)
-        x, y, z = close_vectors(vectors, stride, place)
+        x, y, z = stored_vectors(vectors, stride, place)
         far_slope = slope + tl.load(neighbor + place).to(tl.int64)[:, None] * (N * L) + l[None, :]
         g = functions + place * (4 * N)
         along, outward = _met(g, own_slope, zero, N, L)
@@ -153,17 +128,14 @@ def _harmonics(height, powers, x, y, z, l, l_max: tl.constexpr, L: tl.constexpr)
     return high * circle, to_x - x * along, to_y - y * along, to_z - z * along
 
 
-def launch(moving: Moving, q_slope: Tensor, slope: Tensor, first: int, last: int) -> Tensor:
-    """Force and virial (N', 12) of the atoms first to last, from dU/dq (N, D) and dU/ds (N, n, L)."""
-    _, n_r, k_r = moving.radial_c.shape
+def launch(moving: Moving, pulls: Tensor, slope: Tensor, first: int, last: int) -> Tensor:
+    """Force and virial (N', 12) of the atoms first to last, from pulls (P,) and dU/ds (N, n, L)."""
     n_l, l_max = moving.height.shape[1], moving.height.shape[0] - 1
-    out = moving.radial_c.new_empty(last - first, 12)
+    near, out = moving.radial, moving.radial_c.new_empty(last - first, 12)
     if last > first:
-        where = (moving.positions, moving.shifts, moving.types)
         radial_forces_kernel[(last - first,)](
-            *where, *moving.radial, moving.radial_cutoff, moving.radial_c, q_slope, out,
-            first, moving.n_types, k_r,
-            N=n_r, D=q_slope.shape[1], NP=padded(n_r), **options("moving_radial_forces"),
+            near.start, near.vectors, pulls, near.turned, out,
+            first, near.vectors.shape[1], **options("moving_radial_forces"),
         )  # fmt: skip
         angular_forces_kernel[(last - first,)](
             *moving.angular, moving.height, moving.powers, slope, out,

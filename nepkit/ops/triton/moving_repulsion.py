@@ -9,7 +9,7 @@ from torch import Tensor
 from ..moving import Moving
 from ..repulsion import Repulsion
 from .launch import options
-from .moving_sums import close_vectors, of_pairs, sine_and_cosine
+from .moving_sums import of_pairs, sine_and_cosine, stored_vectors
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def repulsion_kernel(
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
         real, place = place < last, tl.minimum(place, last - 1)
-        x, y, z = close_vectors(vectors, stride, place)
+        x, y, z = stored_vectors(vectors, stride, place)
         j = tl.load(neighbor + place).to(tl.int64)
         r, u, _, kind, _ = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
         low = tl.load(inner + kind)

@@ -1,7 +1,6 @@
 """Sums over neighbours of moving atoms (ops/moving.py): s_R (N, n) and s_A (N, n, L).
 
-Distances are differences of float64 positions; the rest is in the model's precision. A pair beyond
-its cutoff has u = 1 - r / rc = 0, where all functions and their derivatives are 0.
+A pair beyond its cutoff has u = 1 - r / rc = 0, where all functions and their derivatives are 0.
 """
 
 from __future__ import annotations
@@ -39,41 +38,29 @@ def sine_and_cosine(u):
 
 
 @triton.jit
-def of_pairs(x, y, z, types, cutoff, atom, j, real, n_types):
-    """Distance, 1 - r / rc, 1 / rc and both pair types of pairs of an atom, u = 0 if not ``real``.
+def of_distance(x, y, z, cutoff, kind, real):
+    """Distance, 1 - r / rc and 1 / rc of pairs, u = 0 if not ``real``.
 
     A factor of 0 makes everything 0; masks would take the scalar registers of AMD's GPUs.
     """
     r = tl.sqrt(x * x + y * y + z * z)
+    inverse = 1.0 / tl.load(cutoff + kind)
+    u = 1.0 - r * inverse
+    return r, tl.where(real & ~(u <= 0.0), u, 0.0), inverse  # not max, which might lose NaN
+
+
+@triton.jit
+def of_pairs(x, y, z, types, cutoff, atom, j, real, n_types):
+    """``of_distance`` and both pair types of pairs of an atom."""
     one, other = tl.load(types + atom), tl.load(types + j)
     pair_type = one * n_types + other
-    inverse = 1.0 / tl.load(cutoff + pair_type)
-    u = 1.0 - r * inverse
-    u = tl.where(real & ~(u <= 0.0), u, 0.0)  # not max, which might lose NaN
+    r, u, inverse = of_distance(x, y, z, cutoff, pair_type, real)
     return r, u, inverse, pair_type, other * n_types + one
 
 
 @triton.jit
-def pair_vectors(positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types):
-    """Vector, distance, 1 - r / rc, 1 / rc, neighbour and both pair types of pairs of an atom.
-
-    Places from ``last`` on are its last pair once more with u = 0.
-    """
-    dtype = cutoff.dtype.element_ty
-    real = place < last
-    place = tl.minimum(place, last - 1)
-    j, s = tl.load(neighbor + place).to(tl.int64), tl.load(shift + place).to(tl.int64)
-    at, to, by = positions + atom.to(tl.int64) * 3, positions + j * 3, shifts + s * 3
-    x = (tl.load(to) - tl.load(at) + tl.load(by)).to(dtype)
-    y = (tl.load(to + 1) - tl.load(at + 1) + tl.load(by + 1)).to(dtype)
-    z = (tl.load(to + 2) - tl.load(at + 2) + tl.load(by + 2)).to(dtype)
-    r, u, inverse, kind, turned = of_pairs(x, y, z, types, cutoff, atom, j, real, n_types)
-    return x, y, z, r, u, inverse, j, kind, turned
-
-
-@triton.jit
-def close_vectors(vectors, stride, place):
-    """Vectors of close pairs, whose components are ``stride`` places apart."""
+def stored_vectors(vectors, stride, place):
+    """Vectors of pairs, whose components are ``stride`` places apart."""
     x, y = tl.load(vectors + place), tl.load(vectors + (place + stride))
     return x, y, tl.load(vectors + (place + stride + stride))
 
@@ -101,7 +88,7 @@ def circle_factor(powers, x, y, l, l_max: tl.constexpr, L: tl.constexpr):
 
 @triton.jit
 def radial_sums_kernel(
-    positions, shifts, types, start, neighbor, shift, cutoff, coefficients, out, first, n_types, n_k,
+    start, kind, vectors, cutoff, coefficients, out, first, stride, n_k,
     N: tl.constexpr, NP: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """out[i, n] = sum_j sum_k c_nk f_k(r_ij) of the atom of this program."""
@@ -111,17 +98,18 @@ def radial_sums_kernel(
     last = tl.load(start + atom + 1)
     for step in range(tl.load(start + atom), last, PAIRS):
         place = step + tl.arange(0, PAIRS)
-        _, _, _, _, u, _, _, kind, _ = pair_vectors(
-            positions, shifts, types, neighbor, shift, cutoff, atom, place, last, n_types
-        )
+        real, place = place < last, tl.minimum(place, last - 1)
+        x, y, z = stored_vectors(vectors, stride, place)
+        pair_type = tl.load(kind + place).to(tl.int64)
+        _, u, _ = of_distance(x, y, z, cutoff, pair_type, real)
         sine, _ = sine_and_cosine(u)
-        h, x = 0.5 * sine * sine, 2.0 * u * u - 1.0
-        c = coefficients + kind.to(tl.int64)[None, :] * (N * n_k) + n[:, None] * n_k
+        h, t = 0.5 * sine * sine, 2.0 * u * u - 1.0
+        c = coefficients + pair_type[None, :] * (N * n_k) + n[:, None] * n_k
         total += tl.load(c) * (2.0 * h)[None, :]
-        below, value = 0.0 * x + 1.0, x
+        below, value = 0.0 * t + 1.0, t
         for k in range(1, n_k):
             total += tl.load(c + k) * (h * (value + 1.0))[None, :]
-            following = 2.0 * x * value - below
+            following = 2.0 * t * value - below
             below, value = value, following
     out += tl.program_id(0).to(tl.int64) * N
     tl.store(out + n, tl.sum(total, 1), mask=tl.arange(0, NP) < N)
@@ -142,7 +130,7 @@ def angular_sums_kernel(
         place = step + tl.arange(0, PAIRS)
         real_pair = tl.where(place < last, 1.0, 0.0).to(out.dtype.element_ty)
         place = tl.minimum(place, last - 1)
-        x, y, z = close_vectors(vectors, stride, place)
+        x, y, z = stored_vectors(vectors, stride, place)
         inverse = 1.0 / tl.sqrt(x * x + y * y + z * z)
         x, y, z = x * inverse, y * inverse, z * inverse
         high = tl.zeros((PAIRS, LP), dtype=out.dtype.element_ty)
@@ -164,11 +152,12 @@ def launch(moving: Moving, first: int, last: int) -> tuple[Tensor, Tensor]:
     n_l, l_max = moving.height.shape[1], moving.height.shape[0] - 1
     radial = moving.radial_c.new_empty(last - first, n_r)
     angular = moving.radial_c.new_empty(last - first, n_a, n_l)
+    near = moving.radial
     if last > first:
-        where = (moving.positions, moving.shifts, moving.types)
         radial_sums_kernel[(last - first,)](
-            *where, *moving.radial, moving.radial_cutoff, moving.radial_c, radial, first,
-            moving.n_types, k_r, N=n_r, NP=padded(n_r), **options("moving_radial_sums"),
+            near.start, near.kind, near.vectors, moving.radial_cutoff, moving.radial_c, radial,
+            first, near.vectors.shape[1], k_r,
+            N=n_r, NP=padded(n_r), **options("moving_radial_sums"),
         )  # fmt: skip
         angular_sums_kernel[(last - first,)](
             *moving.angular, moving.height, moving.powers, angular,
