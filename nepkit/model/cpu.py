@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ..data.batch import Selection
 from ..ops.cpu import backward, forward, network
-from ..ops.cpu.launch import PairData, Place, arrays, ranges, run, shape_of
+from ..ops.cpu.launch import PairData, Place, ranges, shape_of
+from ..ops.cpu.threads import arrays, run
 from ..ops.stages import stage
 from .nep import Evaluation, Nep
 

@@ -56,7 +56,7 @@ class Evaluator:
         """A context in which the processor's threads serve this evaluation best."""
         if not self.fused:
             return nullcontext()
-        from ..ops.cpu.launch import kernel_threads
+        from ..ops.cpu.threads import kernel_threads
 
         return kernel_threads()
 

@@ -67,6 +67,13 @@ class Plain:
     def expand(self, flat: Tensor):
         """Write the parameters that the latent tensor stands for to ``flat`` (n_parameters,)."""
 
+    def shared(self) -> dict[str, list[int]]:
+        """Where in the latent tensor what the rows of a parameter share begins.
+
+        By name: what all share, then, of coefficients, what the pairs of an element share, by end.
+        """
+        return {}
+
 
 class Anchored(Plain):
     """Parameters start at those of ``model``, and weights decay towards them: fine-tuning."""
@@ -148,6 +155,13 @@ class Shared(Plain):
         name, shape = "hidden_weight_0", self.model.shapes["hidden_weight_0"]
         base = slice(self.size, self.size + math.prod(shape[1:]))
         return [(self.stretches[name], shape), (base, (1, *shape[1:]))]
+
+    def shared(self) -> dict[str, list[int]]:
+        names = [*self.names, *self.coefficients * 2]
+        found = {name: [] for name in self.names}
+        for name, begin in zip(names, accumulate(map(math.prod, self.shapes), initial=self.size)):
+            found[name].append(begin)
+        return found
 
     def pull(self, gradient: Tensor) -> Tensor:
         views = self.model.views(gradient)

@@ -1,12 +1,7 @@
-"""Data for the CPU kernels, and running them on ranges of atoms in threads."""
+"""Data for the CPU kernels, and how their work is divided."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +14,7 @@ from ..harmonics import component_count, degrees, three_body_weights
 from ..monomials import MONOMIALS
 from .forward import densities
 from .jit import jit
+from .threads import even_ranges, run, thread_count
 
 
 class PairData(NamedTuple):
@@ -169,39 +165,6 @@ def whole(batch: Batch) -> Place:
     )  # fmt: skip
 
 
-_threads: ContextVar[int | None] = ContextVar("nepkit_cpu_threads", default=None)
-
-
-@contextmanager
-def kernel_threads():
-    """Give torch's threads to the kernels for a while: torch itself works on one.
-
-    After a parallel region torch's other threads wait for the next one by turning in circles, on
-    the very cores that the kernels would run on.
-    """
-    count = torch.get_num_threads()
-    if _threads.get() is not None or count == 1:
-        yield
-        return
-    token = _threads.set(count)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
-        _threads.reset(token)
-
-
-def thread_count() -> int:
-    """Threads that the kernels run on."""
-    return _threads.get() or torch.get_num_threads()
-
-
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n_threads - 1, thread_name_prefix="nepkit")
-
-
 def ranges(data: PairData, batch: Place) -> list[tuple[int, int]]:
     """Ranges of the batch's atoms with about as much work each, one a thread."""
     n_threads, n_atoms = thread_count(), len(batch.atom)
@@ -224,24 +187,3 @@ def work_until(atoms, row_start, radial_start, angular_start):
         total += radial_start[last] - radial_start[first]
         result[i] = total
     return result
-
-
-def even_ranges(count: int) -> list[tuple[int, int]]:
-    """Ranges of ``count`` things, one a thread."""
-    n_threads = thread_count()
-    ends = [count * k // n_threads for k in range(n_threads + 1)]
-    return list(zip(ends[:-1], ends[1:]))
-
-
-def arrays(tensors: Iterable[Tensor]) -> tuple[np.ndarray, ...]:
-    """The tensors as arrays that share their memory."""
-    return tuple(tensor.numpy() for tensor in tensors)
-
-
-def run(kernel, parts: list[tuple[int, int]], *arguments):
-    """Run ``kernel(first, last, *arguments)`` on all ranges; torch tensors go in as arrays."""
-    values = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
-    others = [_pool(len(parts)).submit(kernel, *part, *values) for part in parts[1:]]
-    kernel(*parts[0], *values)
-    for other in others:
-        other.result()
