@@ -139,7 +139,7 @@ def in_turns(part, n_parts, crowd, turns, seen):
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_threads_meet(count):
     seen = np.zeros((count, 2), np.int64)
-    run_together(in_turns, [(part, count) for part in range(count)], 200, seen)
+    run_together(in_turns, count, 200, seen)
     assert seen.tolist() == [[200, 0]] * count
 
 
@@ -154,5 +154,5 @@ def test_nobody_waits_for_a_thread_that_failed():
 
     seen = np.zeros((3, 2), np.int64)
     with pytest.raises(KeyboardInterrupt):
-        run_together(Failing(), [(part, 3) for part in range(3)], 10, seen)
+        run_together(Failing(), 3, 10, seen)
     assert seen[:, 0].tolist() == [0, 10, 10]

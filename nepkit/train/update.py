@@ -52,14 +52,13 @@ class KernelUpdate:
     def __call__(self, weight: float):
         """Take the step; ``weight``: of the new parameters in the average."""
         count = min(thread_count(), self.n_parts)
-        parts = [(part, count) for part in range(count)]
-        run_together(update, parts, *self.fixed, self.optimizer.param_groups[0]["lr"], weight)
+        run_together(update, count, *self.fixed, self.optimizer.param_groups[0]["lr"], weight)
 
     def compile(self):
         """Compile the kernel where it has to be, by a step of copies."""
         blocks, moved, *rest = self.fixed
         copies = Moved(Moments(*map(np.copy, moved.latent)), *map(np.copy, moved[1:]))
-        run_together(update, [(0, 1)], blocks, copies, *rest, 0.0, 0.0)
+        run_together(update, 1, blocks, copies, *rest, 0.0, 0.0)
 
 
 def blocks_of(parameters: Plain) -> Blocks:

@@ -70,13 +70,16 @@ def run(kernel, parts: list[tuple[int, int]], *arguments):
         other.result()
 
 
-def run_together(kernel, parts: list[tuple[int, int]], *arguments):
-    """The same with ``kernel(first, last, crowd, *arguments)``, whose threads may meet (crowd.py)."""
-    crowd, others = np.array([len(parts), 0]), []
+def run_together(kernel, count: int, *arguments):
+    """Run ``kernel(part, count, crowd, *arguments)`` on all parts at once: threads that may meet.
+
+    See crowd.py.
+    """
+    crowd, others = np.array([count, 0]), []
     values = [crowd, *(a.numpy() if isinstance(a, Tensor) else a for a in arguments)]
     try:
-        others = _start(kernel, parts[1:], values)
-        kernel(*parts[0], *values)
+        others = _start(kernel, [(part, count) for part in range(1, count)], values)
+        kernel(0, count, *values)
     finally:
         # Should this thread be interrupted, nobody waits for it.
         crowd[0] = 1
