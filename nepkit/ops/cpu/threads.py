@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread
 
 import numpy as np
 import torch
@@ -41,12 +41,31 @@ def thread_count() -> int:
     return _threads.get() or torch.get_num_threads()
 
 
+class _Worker:
+    """A thread that runs one kernel after the other.
+
+    What a ThreadPoolExecutor keeps of its tasks takes it as long as a small kernel.
+    """
+
+    def __init__(self):
+        self.tasks = SimpleQueue()
+        Thread(target=self._work, name="nepkit", daemon=True).start()
+
+    def _work(self):
+        while True:
+            kernel, arguments, ended = self.tasks.get()
+            error = None
+            try:
+                kernel(*arguments)
+            except BaseException as raised:  # the caller's to deal with
+                error = raised
+            del kernel, arguments  # not kept until the next task
+            ended.put(error)
+
+
+_workers: list[_Worker] = []
 _starting = Lock()
-
-
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n_threads - 1, thread_name_prefix="nepkit")
+os.register_at_fork(after_in_child=_workers.clear)  # threads stay behind
 
 
 def even_ranges(count: int) -> list[tuple[int, int]]:
@@ -63,11 +82,7 @@ def arrays(tensors: Iterable[Tensor]) -> tuple[np.ndarray, ...]:
 
 def run(kernel, parts: list[tuple[int, int]], *arguments):
     """Run ``kernel(first, last, *arguments)`` on all ranges; torch tensors go in as arrays."""
-    values = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
-    others = _start(kernel, parts[1:], values)
-    kernel(*parts[0], *values)
-    for other in others:
-        other.result()
+    _run(kernel, parts, [a.numpy() if isinstance(a, Tensor) else a for a in arguments])
 
 
 def run_together(kernel, count: int, *arguments):
@@ -75,22 +90,26 @@ def run_together(kernel, count: int, *arguments):
 
     See crowd.py.
     """
-    crowd, others = np.array([count, 0]), []
+    crowd = np.array([count, 0])
     values = [crowd, *(a.numpy() if isinstance(a, Tensor) else a for a in arguments)]
+    _run(kernel, [(part, count) for part in range(count)], values, crowd)
+
+
+def _run(kernel, parts: list[tuple[int, int]], values: list, crowd: np.ndarray | None = None):
+    ended, started = SimpleQueue(), 0
     try:
-        others = _start(kernel, [(part, count) for part in range(1, count)], values)
-        kernel(0, count, *values)
+        with _starting:  # one call after the other: all threads of a crowd have to come
+            while len(_workers) < len(parts) - 1:
+                _workers.append(_Worker())
+            for worker, part in zip(_workers, parts[1:]):
+                worker.tasks.put((kernel, (*part, *values), ended))
+                started += 1
+        kernel(*parts[0], *values)
     finally:
-        # Should this thread be interrupted, nobody waits for it.
-        crowd[0] = 1
-        crowd[1] += 2**40
-        for other in others:
-            other.result()
-
-
-def _start(kernel, parts: list[tuple[int, int]], values: list) -> list[Future]:
-    """Start all ranges before those of anybody else: who waits to be met must find a thread."""
-    if not parts:
-        return []
-    with _starting:
-        return [_pool(len(parts) + 1).submit(kernel, *part, *values) for part in parts]
+        if crowd is not None:  # should this thread be interrupted, nobody waits for it
+            crowd[0] = 1
+            crowd[1] += 2**40
+        errors = [ended.get() for _ in range(started)]
+    for error in errors:
+        if error is not None:
+            raise error
