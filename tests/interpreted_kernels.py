@@ -26,7 +26,17 @@ from nepkit.model.evaluator import attach_constants
 from nepkit.model.fused import FusedEvaluation
 from nepkit.model.invariants import Invariants
 from nepkit.model.rows import RowEvaluation
-from nepkit.ops import invariants, layers, listed, moving, pairs, products, repulsion, segment
+from nepkit.ops import (
+    gather,
+    invariants,
+    layers,
+    listed,
+    moving,
+    pairs,
+    products,
+    repulsion,
+    segment,
+)
 from nepkit.ops.geometry import Geometry
 from nepkit.ops.groups import TiledGroups, tiles_of_groups
 from nepkit.ops.policy import on_reference_path, reference_path
@@ -50,7 +60,18 @@ dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Kernels wherever the block is not on the reference path."""
-    modules = (shared_base, invariants, layers, listed, moving, pairs, products, repulsion, segment)
+    modules = (
+        shared_base,
+        gather,
+        invariants,
+        layers,
+        listed,
+        moving,
+        pairs,
+        products,
+        repulsion,
+        segment,
+    )
     for module in modules:
         monkeypatch.setattr(module, "kernels_on", lambda device: not on_reference_path())
 

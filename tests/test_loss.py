@@ -14,9 +14,10 @@ from nepkit.data.known import Labels
 from nepkit.model.conversion import model_to_file
 from nepkit.model.zbl import ZblTerms
 from nepkit.train.initial import new_model
-from nepkit.train.loss import loss, regularisation, rules_of
+from nepkit.train.loss import loss, loss_by_kernel, regularisation, rules_of
 from nepkit.train.targets import attach_targets
 
+BOTH = pytest.mark.parametrize("loss", [loss, loss_by_kernel], ids=["torch", "kernel"])
 N_ATOMS = (2, 1, 3, 2)
 TYPES = [np.array([0, 1]), np.array([1]), np.array([0, 1, 1]), np.array([0, 0])]
 ORDER = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0)]  # xx yy zz xy yz zx
@@ -58,7 +59,7 @@ def batch_of(frames) -> SimpleNamespace:
     )
     prepared = SimpleNamespace(labels=Labels.of(frames, TYPES), structures=tables)
     attach_targets(prepared, nothing, np.zeros(2))
-    types = torch.from_numpy(np.concatenate(TYPES))
+    types = torch.from_numpy(np.concatenate(TYPES).astype(np.int32))
     return SimpleNamespace(tables=tables, types=types)
 
 
@@ -116,9 +117,10 @@ STAGES = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("form", ["mse", "rmse"])
 @pytest.mark.parametrize("name", STAGES)
-def test_loss_and_its_derivatives(form, name):
+def test_loss_and_its_derivatives(form, name, loss):
     stage, frames = Stage(loss_form=form, **STAGES[name]), labelled_frames()
     batch, predicted = batch_of(frames), predictions()
     result = loss(batch, rules(stage), *predicted)
@@ -135,7 +137,8 @@ def test_loss_and_its_derivatives(form, name):
             assert float(slope[place]) == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-8)
 
 
-def test_terms_are_the_mean_squares():
+@BOTH
+def test_terms_are_the_mean_squares(loss):
     frames, predicted = labelled_frames(), predictions()
     terms = loss(batch_of(frames), rules(Stage()), *predicted).terms
     numbers = [values.numpy() for values in predicted]
@@ -144,7 +147,8 @@ def test_terms_are_the_mean_squares():
         assert float(terms[k]) == pytest.approx(by_hand(frames, only, *numbers), rel=1e-12)
 
 
-def test_without_virials():
+@BOTH
+def test_without_virials(loss):
     frames = [replace(frame, virial=None) for frame in labelled_frames()]
     energy, forces, _ = predictions()
     result = loss(batch_of(frames), rules(Stage()), energy, forces, None)
@@ -153,8 +157,25 @@ def test_without_virials():
     assert result.virial is None and float(result.terms[2]) == 0
 
 
+@pytest.mark.parametrize("virial", [True, False])
 @pytest.mark.parametrize("form", ["mse", "rmse"])
-def test_a_perfect_prediction_and_no_labels_have_no_slope(form):
+def test_the_kernel_equals_torch_on_a_part_of_a_batch(form, virial):
+    stage = Stage(loss_form=form, **STAGES["delta"])
+    energy, forces, virials = predictions()
+    arguments = (batch_of(labelled_frames()), rules(stage), energy, forces)
+    arguments += (virials if virial else None, torch.arange(1.0, 7.0, dtype=torch.float64))
+    found, wanted = loss_by_kernel(*arguments), loss(*arguments)
+    for name in ("value", "terms", "squares", "energy", "forces", "virial"):
+        one, other = getattr(found, name), getattr(wanted, name)
+        if other is None:
+            assert one is None
+        else:
+            torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-15)
+
+
+@BOTH
+@pytest.mark.parametrize("form", ["mse", "rmse"])
+def test_a_perfect_prediction_and_no_labels_have_no_slope(form, loss):
     frames = labelled_frames()
     unlabelled = [replace(f, energy=None, forces=None, virial=None) for f in frames]
     batch = batch_of(frames)

@@ -32,7 +32,7 @@ ROWS = {
         "tangent densities", "parameter gradients", "update", "evaluation",
     },
     "fused": {
-        "batch", "contraction to pair gradients", "forces and virials", "loss",
+        "batch", "contraction to forces", "loss",
         "tangent densities to parameter gradients", "update", "evaluation",
     },
 }  # fmt: skip

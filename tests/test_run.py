@@ -18,7 +18,7 @@ from nepkit import UserError, predict_dataset, train_nep
 from nepkit.config import read_nep_in
 from nepkit.model.nep_txt import read_nep_txt
 from nepkit.model.nep_txt_write import parameter_vector, write_nep_txt
-from nepkit.train import checkpoint, loop, objective, run
+from nepkit.train import checkpoint, gradient, loop, run
 from nepkit.units import GPA_PER_EV_PER_CUBIC_ANGSTROM
 
 ORDER = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0)]  # xx yy zz xy yz zx
@@ -315,7 +315,7 @@ def test_compressed_data(tmp_path):
 
 def test_steps_that_are_not_finite_are_skipped(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
-    real, calls = objective.loss, []
+    real, calls = gradient.loss_by_kernel, []
 
     def spoilt(*arguments):
         calls.append(arguments)
@@ -324,7 +324,7 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path, monkeypatch):
             replace(result, energy=result.energy * float("nan")) if len(calls) in (2, 3) else result
         )
 
-    monkeypatch.setattr(objective, "loss", spoilt)
+    monkeypatch.setattr(gradient, "loss_by_kernel", spoilt)
     train(folder)
     assert "2 steps gave no finite gradient and were skipped" in (folder / "nepkit.log").read_text()
     assert torch.isfinite(checkpoint.load(folder)["flat"]).all()
@@ -332,10 +332,11 @@ def test_steps_that_are_not_finite_are_skipped(tmp_path, monkeypatch):
 
 def test_ten_such_steps_end_the_run(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "run")
-    real = objective.loss
+    real = gradient.loss_by_kernel
     monkeypatch.setattr(
-        objective, "loss", lambda *a: replace((r := real(*a)), forces=r.forces * float("inf"))
-    )
+        gradient, "loss_by_kernel",
+        lambda *a: replace((r := real(*a)), forces=r.forces * float("inf")),
+    )  # fmt: skip
     with pytest.raises(
         UserError, match=r"train\.xyz: 10 steps in a row .* with frames \d"
     ) as caught:

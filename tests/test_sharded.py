@@ -211,12 +211,12 @@ def test_times_that_are_none(text):
 
 def test_a_run_ends_in_time_and_goes_on(tmp_path):
     straight, broken = (
-        make_run(tmp_path / name, generation=400, output_interval=100) for name in ("one", "other")
+        make_run(tmp_path / name, generation=2000, output_interval=500) for name in ("one", "other")
     )
     train_nep(straight, device="cpu")
     start = time.monotonic()
     with pytest.raises(Interrupted):
-        train_nep(broken, device="cpu", generation=400, max_time=0.5)
-    assert time.monotonic() - start < 5 and 0 < checkpoint.load(broken)["done"] < 400
+        train_nep(broken, device="cpu", generation=2000, max_time=0.5)
+    assert time.monotonic() - start < 5 and 0 < checkpoint.load(broken)["done"] < 2000
     train_nep(broken, device="cpu", max_time="1:00:00")
     assert_same_run(straight, broken)

@@ -139,13 +139,6 @@ class Structures:
         """What ``frames`` (B,) need."""
         return Sizes(len(frames), *self.counts[frames].sum(0).tolist())
 
-    def select(self, frames: Tensor, n_atoms: int | None = None) -> Selection:
-        """Atoms and tables of ``frames`` (B,) int64, in this order, without their pairs."""
-        if n_atoms is None:
-            n_atoms = self.sizes(frames.cpu().numpy()).atoms
-        atoms = Members(self.offsets[:1], frames)
-        return self._select(frames, atoms.start[0], *atoms.find(0, n_atoms))
-
     def _select(self, frames: Tensor, start: Tensor, index: Tensor, place: Tensor) -> Selection:
         return Selection(
             frames=frames, atom_start=start, atom_index=index,
@@ -158,6 +151,10 @@ class Structures:
         """The tables of members, given their places by kind; those of other kinds as a whole."""
         found = {n: values for n, (kind, values) in self.tables.items() if kind not in index}
         for kind, places in index.items():
+            if self.device.type == "cpu":  # a gather costs little there
+                own = {name: values for name, (k, values) in self.tables.items() if k == kind}
+                found |= {name: values.index_select(0, places) for name, values in own.items()}
+                continue
             packed, shapes = self._side_by_side(kind)
             columns = packed.index_select(0, places).split(
                 [width for width, _ in shapes.values()], 1

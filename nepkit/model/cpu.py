@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Selection
-from ..ops.cpu import backward, forward, network
-from ..ops.cpu.launch import PairData, Place, arrays, ranges, run, shape_of
+from ..ops.cpu.backward import backward
+from ..ops.cpu.forward import forward
+from ..ops.cpu.launch import PairData, Place, ranges, shape_of
+from ..ops.cpu.network import atoms_by_type
+from ..ops.cpu.threads import arrays, run_together
 from ..ops.stages import stage
 from .nep import Evaluation, Nep
 
@@ -19,7 +22,7 @@ class CpuEvaluation(Evaluation):
         self, model: Nep, selection: Selection, flat: Tensor, data: PairData, place: Place
     ):
         self.where = (shape_of(model.settings), data, place)
-        self.parts = ranges(data, place)
+        self.ends = ranges(data, place)
         super().__init__(model, selection, flat)
 
     def _evaluate(self) -> tuple[Tensor, Tensor]:
@@ -33,24 +36,30 @@ class CpuEvaluation(Evaluation):
         self.values = [like.new_empty(n_atoms, bias.shape[1]) for bias in weights.bias]
         self.slopes = [torch.empty_like(value) for value in self.values]
         energies = like.new_empty(n_atoms)
-        self.pairs = like.new_empty(place.pair_start[-1], 3)
+        pairs, virials = like.new_empty(place.pair_start[-1], 3), like.new_empty(n_atoms, 6)
+        self.forces, self.frame_energies = (
+            like.new_empty(n_atoms, 3),
+            like.new_zeros(len(self.batch)),
+        )
+        self.virials = like.new_zeros(len(self.batch), 6)
         self.hidden = arrays(weights.hidden)
-        with stage("contraction to pair gradients"):  # one kernel, atom by atom
-            run(
-                forward.forward, self.parts, *self.where, *self.coefficients, self.batch.types,
-                self.hidden, arrays(weights.bias), weights.output, self.model.q_scaler,
-                self.s, q, self.scaled_q, arrays(self.values), energies, arrays(self.slopes),
-                self.q_slope, self.s_slope, self.pairs,
+        with stage("contraction to forces"):  # one kernel, atom by atom
+            run_together(
+                forward, len(self.ends) - 1, self.ends, *self.where, self.batch.atom_start,
+                *self.coefficients, self.batch.types, self.hidden, arrays(weights.bias),
+                weights.output, weights.element, self.model.q_scaler, self.s, q, self.scaled_q,
+                arrays(self.values), energies, arrays(self.slopes), self.q_slope, self.s_slope,
+                pairs, self.forces, virials, self.frame_energies, self.virials,
             )  # fmt: skip
-        return q, energies + weights.element.index_select(0, self.batch.types)
+        return q, energies
+
+    def sums_of_frames(self) -> Tensor:
+        """As Evaluation.sums_of_frames says."""
+        return self.frame_energies
 
     def forces_and_virials(self) -> tuple[Tensor, Tensor]:
-        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
-        n_atoms = len(self.s)
-        forces, virials = self.s.new_empty(n_atoms, 3), self.s.new_empty(n_atoms, 6)
-        with stage("forces and virials"):
-            run(forward.forces, self.parts, *self.where, self.pairs, forces, virials)
-            return forces, self.frames.sum(virials)
+        """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx."""
+        return self.forces, self.virials
 
     def gradient(
         self, energies: Tensor, forces: Tensor, virials: Tensor | None
@@ -64,32 +73,26 @@ class CpuEvaluation(Evaluation):
         """As Evaluation.gradient_into says, without a copy."""
         if virials is None:
             virials = forces.new_zeros(len(self.batch), 6)
-        with stage("tangent densities to parameter gradients"):  # two kernels, atom by atom
+        with stage("tangent densities to parameter gradients"):  # one kernel, atom by atom
             self._gradient_into(out, energies, forces, virials)
 
     def _gradient_into(self, out: Tensor, energies: Tensor, forces: Tensor, virials: Tensor):
         _, data, place = self.where
         energies, views = energies.contiguous(), self.model.views(out)
         types, values, slopes = self.batch.types, arrays(self.values), arrays(self.slopes)
-        by_type = network.atoms_by_type(types.numpy(), len(views["element_bias"]))
+        by_type = atoms_by_type(types.numpy(), len(views["element_bias"]))
+        layers = range(len(values))
         coefficients = [views[f"{kind}_coefficients"].flatten(1) for kind in ("radial", "angular")]
-        layers, n_parts = range(len(values)), len(self.parts)
-        hidden = arrays(views[f"hidden_weight_{k}"] for k in layers)
-        bias = arrays(views[f"hidden_bias_{k}"] for k in layers)
+        rows = [c.new_empty(place.row_start[-1], *c.shape[1:]) for c in self.coefficients]
         x_dot = torch.empty_like(self.scaled_q)
         value_dots = arrays(torch.empty_like(value) for value in self.values)
         x_bars = arrays(torch.empty_like(value) for value in self.values)
-        rows = [c.new_empty(place.row_start[-1], *c.shape[1:]) for c in self.coefficients]
-        flat_rows = [row.flatten(1) for row in rows]
-        run(
-            backward.backward, self.parts, *self.where, *self.coefficients, types, self.hidden,
-            self.weights.output, self.model.q_scaler, self.s, self.s_slope, self.q_slope,
-            values, slopes, energies, forces.contiguous(), virials.contiguous(),
-            x_dot, value_dots, x_bars, *rows,
-        )  # fmt: skip
-        # At once, while the threads are awake.
-        run(
-            backward.sums, [(part, n_parts) for part in range(n_parts)], data, place, *flat_rows,
-            *coefficients, by_type, values, slopes, energies, self.scaled_q, x_dot, value_dots,
-            x_bars, hidden, bias, views["output_weight"], views["element_bias"],
+        run_together(
+            backward, len(self.ends) - 1, self.ends, *self.where, *self.coefficients, types,
+            self.hidden, self.weights.output, self.model.q_scaler, self.s, self.s_slope,
+            self.q_slope, values, slopes, energies, forces.contiguous(), virials.contiguous(),
+            x_dot, value_dots, x_bars, *rows, self.scaled_q, by_type, *coefficients,
+            arrays(views[f"hidden_weight_{k}"] for k in layers),
+            arrays(views[f"hidden_bias_{k}"] for k in layers),
+            views["output_weight"], views["element_bias"],
         )  # fmt: skip

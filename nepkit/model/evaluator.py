@@ -37,13 +37,12 @@ class Evaluator:
             with stage("batch"):
                 batch = moved(structures.batch(frames), flat.device)
             return RowEvaluation(model, batch, flat)
-        from ..ops.cpu.launch import pair_data, placed, whole
+        from ..ops.cpu.launch import pair_data, selected, whole
         from .cpu import CpuEvaluation
 
         if structures.kept is not None:
             with stage("batch"):
-                selection = structures.select(frames)
-                place = placed(selection, *structures.offsets[:3])
+                selection, place = selected(structures, frames)
             return CpuEvaluation(model, selection, flat, self.data, place)
         with stage("batch"):
             batch = structures.batch(frames)
@@ -56,7 +55,7 @@ class Evaluator:
         """A context in which the processor's threads serve this evaluation best."""
         if not self.fused:
             return nullcontext()
-        from ..ops.cpu.launch import kernel_threads
+        from ..ops.cpu.threads import kernel_threads
 
         return kernel_threads()
 

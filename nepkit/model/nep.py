@@ -124,6 +124,10 @@ class Evaluation:
     def _evaluate(self) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
+    def sums_of_frames(self) -> Tensor:
+        """Energies of the frames (B,) eV, without the element energies."""
+        return self.frames.sum(self.atom_energies)
+
     def forces_and_virials(self) -> tuple[Tensor, Tensor]:
         """Forces (N, 3) eV/Å and virials (B, 6) eV, xx yy zz xy yz zx. Comes before gradient."""
         raise NotImplementedError

@@ -1,19 +1,22 @@
-"""Sums of stretches of numbers, listed piece by piece, for kernels (triton/gather.py)."""
+"""Sums of stretches of numbers, listed piece by piece, for kernels (triton and cpu/update.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from .policy import kernels_on
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Which stretches of numbers add up to which: pieces of COLUMNS numbers at most.
+    """Which stretches of numbers add up to which: on GPUs pieces of COLUMNS numbers at most.
 
     Piece i of the result begins at ``place[i]``, has ``length[i]`` numbers and is the sum of the
     stretches that begin at ``source[start[i]:start[i + 1]]``.
@@ -32,10 +35,11 @@ class Pieces:
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, list[int]]], device: torch.device) -> Pieces:
         """Cut ``rows`` to pieces: where one begins, how wide it is, where its stretches begin."""
+        most = cls.COLUMNS if kernels_on(device) else 2**31
         cut = [
-            (place + shift, min(width - shift, cls.COLUMNS), [s + shift for s in sources])
+            (place + shift, min(width - shift, most), [s + shift for s in sources])
             for place, width, sources in rows
-            for shift in range(0, width, cls.COLUMNS)
+            for shift in range(0, width, most)
         ]
         counts = [len(sources) for _, _, sources in cut]
         lists = (
@@ -44,3 +48,16 @@ class Pieces:
         )  # fmt: skip
         tensors = (torch.tensor(values, dtype=torch.int32, device=device) for values in lists)
         return cls(*tensors, max(counts, default=0) > cls.FEW)
+
+    def arrays(self) -> Stretches:
+        """The same for a kernel on the CPU."""
+        return Stretches(*(t.numpy() for t in (self.start, self.source, self.place, self.length)))
+
+
+class Stretches(NamedTuple):
+    """Pieces as arrays."""
+
+    start: np.ndarray
+    source: np.ndarray
+    place: np.ndarray
+    length: np.ndarray

@@ -20,7 +20,7 @@ from ..model.nep import Nep
 from ..ops.policy import kernels_on, on_reference_path
 from ..ops.stages import stage
 from ..ops.tables import with_tables
-from .loss import LossResult, loss_value, regularisation, rules_of, sums
+from .loss import LossResult, loss_by_kernel, loss_value, regularisation, rules_of, sums
 from .objective import analytic, autograd, error_sums, fused, fused_error_sums, loss_of, predicted
 from .traced import TracedAutograd
 from .world import ALONE, World
@@ -110,7 +110,7 @@ class BatchGradient:
         evaluation = self.evaluate(torch.as_tensor(own))
         found = predicted(evaluation, self.use_virial)
         totals = yield from self._totals(lambda: sums(evaluation.batch, self.rules, *found))
-        result, to_atoms = loss_of(evaluation, self.rules, found, totals)
+        result, to_atoms = loss_of(evaluation, self.rules, found, totals, loss_by_kernel)
         evaluation.gradient_into(self.gradient, to_atoms, result.forces, result.virial)
         if self.world.size > 1:
             self.squares.copy_(result.squares.sum(0))

@@ -82,6 +82,30 @@ def loss(
     return LossResult(value, terms, own[None, :3], *derivatives)
 
 
+def loss_by_kernel(
+    batch: Selection,
+    rules: Rules,
+    energy: Tensor,
+    forces: Tensor,
+    virial: Tensor | None,
+    totals: Tensor | None = None,
+) -> LossResult:
+    """The same as ``loss`` on CPUs, by one kernel."""
+    from ..ops.cpu import loss as kernel
+    from ..ops.cpu.threads import arrays
+
+    form, *numbers = rules
+    factors = kernel.Factors(form == "rmse", *arrays(numbers[:-1]), *arrays([numbers[-1].view(1)]))
+    targets = kernel.Targets(*arrays(batch.tables[name] for name in kernel.Targets._fields))
+    none = energy[:0]
+    found = [energy, forces, none.view(0, 6) if virial is None else virial]
+    bars = [torch.empty_like(values) for values in found]
+    results, totals = energy.new_empty(10), none if totals is None else totals
+    kernel.loss(factors, targets, *arrays([batch.types, *found, totals, results, *bars]))
+    value, terms, own = results[0], results[1:4], results[None, 4:7]
+    return LossResult(value, terms, own, *bars[:2], None if virial is None else bars[2])
+
+
 def loss_value(totals: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
     """The loss () and its terms (3,), weighted mean squares, from ``sums`` of errors."""
     terms = totals[:3] / totals[3:].clamp_min(1.0)

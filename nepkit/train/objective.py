@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 import torch
@@ -21,21 +22,21 @@ def loss_of(
     rules: Rules,
     found: tuple[Tensor, Tensor, Tensor | None],
     totals: Tensor | None = None,
+    of: Callable[..., LossResult] = loss,
 ) -> tuple[LossResult, Tensor]:
     """The loss of an evaluation, and its derivative to the energies of the atoms (N,).
 
     ``found``: what it has ``predicted``.
     """
     with stage("loss"):
-        result = loss(evaluation.batch, rules, *found, totals)
+        result = of(evaluation.batch, rules, *found, totals)
         return result, evaluation.frames.spread(result.energy)
 
 
 def predicted(evaluation: Evaluation, use_virial: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Energies (B,), forces (N, 3) and, where they count, virials (B, 6)."""
     forces, virials = evaluation.forces_and_virials()
-    energy = evaluation.frames.sum(evaluation.atom_energies)
-    return energy, forces, virials if use_virial else None
+    return evaluation.sums_of_frames(), forces, virials if use_virial else None
 
 
 def analytic(

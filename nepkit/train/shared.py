@@ -66,7 +66,14 @@ class Shared(Plain):
         self.size = len(model.flat)
         shapes = [shape for table in self.tables for shape in table.shapes(model.shapes)]
         self.shapes = shapes
-        self.latent = model.flat.new_zeros(self.size + sum(map(math.prod, shapes)))
+        of_elements = [own for own in shapes[1::2] if own[0]]
+        n_latent, n_given = (
+            self.size + sum(map(math.prod, shapes)),
+            sum(map(math.prod, of_elements)),
+        )
+        # Behind the latent tensor kernels put what the elements give to the coefficients.
+        self.room = model.flat.new_zeros(n_latent + n_given)
+        self.latent = self.room[:n_latent]
         self._begin()
 
     def names(self) -> list[str]:
@@ -124,7 +131,7 @@ class Shared(Plain):
 
     def pull(self, gradient: Tensor, shared: Tensor):
         if kernels_on(gradient.device):
-            self._pieces.pull(gradient, shared)
+            self.pieces.pull(gradient, shared)
             return
         views, parts = self.model.views(gradient), []
         for table in self.tables:
@@ -137,7 +144,7 @@ class Shared(Plain):
 
     def expand(self, flat: Tensor):
         if kernels_on(flat.device):
-            self._pieces.expand(self.latent, flat)
+            self.pieces.expand(self.room, flat)
             return
         deviations, parts = self._parts()
         flat.copy_(deviations)
@@ -150,8 +157,9 @@ class Shared(Plain):
             values += rows.view_as(values)
 
     @cached_property
-    def _pieces(self) -> SharedPieces:
-        return SharedPieces(self)
+    def pieces(self) -> SharedPieces:
+        """The same for kernels."""
+        return SharedPieces(self, self.latent.device)
 
 
 class Table(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from ..ops.gather import Pieces
@@ -18,21 +18,26 @@ Row = tuple[int, int, list[int]]
 
 
 class SharedPieces:
-    """``Shared.expand`` and ``Shared.pull`` in one launch and two: parts that are sums of an
-    element's own come second."""
+    """``Shared.expand`` and ``Shared.pull``, each in two turns.
 
-    def __init__(self, shared: Shared):
+    There ``of_elements``, the tables of the coefficients, which come to lie in the room behind the
+    latent tensor, and then ``expanded``, the parameters. Back ``of_rows``, sums over the rows of
+    parameters, and then ``of_own``, over what is of the elements by now.
+    """
+
+    def __init__(self, shared: Shared, device: torch.device):
         self.shared = shared
-        device = shared.latent.device
+        self.of_elements = Pieces.of(self._elements(), device)
         self.expanded = Pieces.of(self._rows(), device)
         self.of_rows = Pieces.of(self._from_rows(), device)
         self.of_own = Pieces.of(self._from_own(), device)
 
-    def expand(self, latent: Tensor, flat: Tensor):
-        """The parameters (n_parameters,) of the latent tensor."""
+    def expand(self, room: Tensor, flat: Tensor):
+        """The parameters (n_parameters,) of the latent tensor and the room behind it."""
         from ..ops.triton.gather import launch
 
-        launch(self.expanded, latent, flat)
+        launch(self.of_elements, room, room)
+        launch(self.expanded, room, flat)
 
     def pull(self, gradient: Tensor, shared: Tensor):
         """The gradient to the shared parts from that to the parameters."""
@@ -48,27 +53,41 @@ class SharedPieces:
             yield table, place, place + math.prod(common), common[1]
             place += math.prod(common) + math.prod(own)
 
+    def _of_members(self, table: Table, common: int, width: int) -> list[list[int]]:
+        """Where the common parts of each element begin in the latent tensor."""
+        begin = self.shared.size + common
+        return [
+            [begin + part * width for part in row.nonzero().flatten().tolist()]
+            for row in table.members
+        ]
+
+    def _elements(self) -> Iterator[Row]:
+        """What the elements give to the coefficients: common parts and their own."""
+        place = len(self.shared.latent)
+        for table, common, own, width in self._tables():
+            if table.end is not None:
+                for element, parts in enumerate(self._of_members(table, common, width)):
+                    yield place, width, [self.shared.size + own + element * width, *parts]
+                    place += width
+
     def _rows(self) -> Iterator[Row]:
-        """A row of a parameter: its deviation, and the parts of its element or those at its ends."""
-        size, model = self.shared.size, self.shared.model
-        begins = accumulate(map(math.prod, model.shapes.values()), initial=0)
-        for (name, (n_rows, *shape)), begin in zip(model.shapes.items(), begins):
-            width = math.prod(shape)
-            sources = [[begin + row * width] for row in range(n_rows)]
-            for table, common, own, _ in self._tables():
-                if table.name != name:
-                    continue
-                parts = [
-                    [size + common + part * width for part in row.nonzero().flatten().tolist()]
-                    for row in table.members
-                ]
-                if table.end is not None:
-                    for element, found in enumerate(parts):
-                        found.append(size + own + element * width)
-                for row, element in enumerate(table.elements(n_rows)):
-                    sources[row] += parts[element]
-            for row, found in enumerate(sources):
-                yield begin + row * width, width, found
+        """A row of a parameter: its deviation, and what its element or those at its ends give."""
+        model, place = self.shared.model, len(self.shared.latent)
+        sources = {
+            name: [[self.shared.stretches[name].start + row * math.prod(shape)] for row in range(n)]
+            for name, (n, *shape) in model.shapes.items()
+        }
+        for table, common, _, width in self._tables():
+            given = self._of_members(table, common, width)
+            if table.end is not None:
+                given = [[place + element * width] for element in range(len(given))]
+                place += len(given) * width
+            rows = sources[table.name]
+            for row, element in zip(rows, table.elements(len(rows))):
+                row += given[element]
+        for name, rows in sources.items():
+            width = math.prod(model.shapes[name][1:])
+            yield from ((row[0], width, row) for row in rows)
 
     def _from_rows(self) -> Iterator[Row]:
         """An element's own part, from the rows at whose end it is; common parts of networks."""

@@ -14,7 +14,7 @@ from ..config import Stage
 from ..data.batch import Batch
 from ..data.structures import Structures
 from ..model.nep import Nep
-from ..ops.policy import on_reference_path
+from ..ops.policy import fused_on, on_reference_path
 from ..ops.stages import stage
 from .gradient import BatchGradient, finished
 from .graph import StepGraphs, feed_of
@@ -109,6 +109,18 @@ class Step:
             # A step that is not taken makes the optimizer's state, which graphs change in place.
             self.optimizer.found_inf = torch.ones_like(self.unusable)
             self.optimizer.step()
+        self._take_kernel()
+
+    def _take_kernel(self):
+        """Update by one kernel, where there is one."""
+        self.by_kernel = None
+        if self.stage.optimizer == "adamw" and fused_on(self.model.flat.device):
+            from .update import KernelUpdate
+
+            self.by_kernel = KernelUpdate(
+                self.parameters, self.optimizer, self.stage.weight_decay or 0.0,
+                self.stage.max_grad_norm, self.gradient, self.average, self.unusable, self.skipped,
+            )  # fmt: skip
 
     def _gradient_of(self, part: slice) -> Tensor:
         """The gradient to a part of the latent tensor."""
@@ -121,6 +133,8 @@ class Step:
         """Compile what has to be, and say what was, before the first step, on ``frames`` (B,)."""
         if self.graphs is None:
             self.differentiate(frames)
+            if self.by_kernel is not None:
+                self.by_kernel.compile()
             return
         start = time.monotonic()
         self.graphs.warm_up(frames)
@@ -178,7 +192,7 @@ class Step:
 
     def _update(self, weight: float | Tensor):
         with stage("update"):
-            self._take_gradient(weight)
+            (self.by_kernel or self._take_gradient)(weight)
 
     def _take_gradient(self, weight: float | Tensor):
         norm = self.gradient.norm()
@@ -219,3 +233,4 @@ class Step:
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})
         for group, rate in zip(self.optimizer.param_groups, rates):
             group["lr"] = rate  # not the copy that loading makes: a graph reads the rate of now
+        self._take_kernel()

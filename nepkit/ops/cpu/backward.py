@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .atoms import pull, pull_push, push
+from .crowd import meet
 from .jit import inlined, jit
 from .network import adjoint, weight_gradients
 
@@ -146,7 +147,7 @@ def largest(first, last, data, batch):
 
 
 @jit
-def backward(
+def of_atoms(
     first, last, shape, data, batch, radial_c, angular_c, types, weights, output, scaler,
     s, s_slope, q_slope, values, slopes, energy_bar, force_bar, virial_bar,
     x_dot, value_dots, x_bars, radial_out, angular_out,
@@ -187,22 +188,6 @@ def backward(
 
 
 @jit
-def sums(
-    part, n_parts, data, batch, radial, angular, radial_out, angular_out,
-    atoms, values, slopes, energy_bar, inputs, x_dot, value_dots, x_bars,
-    weight_out, bias_out, output_out, element_out,
-):  # fmt: skip
-    """One of ``n_parts`` parts of the gradient: neurons and pair types, summed over the batch."""
-    n_groups = len(radial_out)
-    first, last = n_groups * part // n_parts, n_groups * (part + 1) // n_parts
-    sum_rows(first, last, data, batch, radial, angular, radial_out, angular_out)
-    weight_gradients(
-        part, n_parts, atoms, values, slopes, energy_bar, inputs, x_dot, value_dots, x_bars,
-        weight_out, bias_out, output_out, element_out,
-    )  # fmt: skip
-
-
-@jit
 def sum_rows(first, last, data, batch, radial, angular, radial_out, angular_out):
     """Sum the rows (R, A) of each pair type from first to last, in the order of the rows."""
     radial_out[first:last] = 0
@@ -215,3 +200,29 @@ def sum_rows(first, last, data, batch, radial, angular, radial_out, angular_out)
                     radial_out[group, k] += radial[place, k]
                 for k in range(angular.shape[1]):
                     angular_out[group, k] += angular[place, k]
+
+
+@jit
+def backward(
+    part, n_parts, crowd, ends, shape, data, batch, radial_c, angular_c, types, weights, output,
+    scaler, s, s_slope, q_slope, values, slopes, energy_bar, force_bar, virial_bar,
+    x_dot, value_dots, x_bars, radial, angular, inputs, atoms,
+    radial_out, angular_out, weight_out, bias_out, output_out, element_out,
+):  # fmt: skip
+    """The gradient: first atom by atom, then each thread sums some neurons and pair types."""
+    of_atoms(
+        ends[part], ends[part + 1], shape, data, batch, radial_c, angular_c, types, weights, output,
+        scaler, s, s_slope, q_slope, values, slopes, energy_bar, force_bar, virial_bar,
+        x_dot, value_dots, x_bars, radial, angular,
+    )  # fmt: skip
+    meet(crowd)
+    n_groups = len(radial_out)
+    first, last = n_groups * part // n_parts, n_groups * (part + 1) // n_parts
+    sum_rows(
+        first, last, data, batch, radial.reshape(len(radial), radial_out.shape[1]),
+        angular.reshape(len(angular), angular_out.shape[1]), radial_out, angular_out,
+    )  # fmt: skip
+    weight_gradients(
+        part, n_parts, atoms, values, slopes, energy_bar, inputs, x_dot, value_dots, x_bars,
+        weight_out, bias_out, output_out, element_out,
+    )  # fmt: skip

@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from .atoms import pull, values
+from .crowd import meet
 from .jit import jit
 from .network import evaluate
 
@@ -154,19 +155,6 @@ def pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope
 
 
 @jit
-def forward(
-    first, last, shape, data, batch, radial_c, angular_c, types, weights, biases, output, scaler,
-    s, q, scaled, values, energies, slopes, q_slope, s_slope, pairs,
-):  # fmt: skip
-    """From the pairs of atoms first to last to their energies and back to the forces on pairs."""
-    descriptors(first, last, shape, data, batch, radial_c, angular_c, s, q)
-    scaled[first:last] = q[first:last] * scaler
-    evaluate(first, last, types, weights, biases, output, scaled, values, energies, slopes, q_slope)
-    q_slope[first:last] *= scaler
-    pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope, s_slope, pairs)
-
-
-@jit
 def forces(first, last, shape, data, batch, pairs, out, virials):
     """F_i = sum_j (p_ij - p_ji), and each atom's part of the virial, -sum_j r_ij p_ij (N, 6)."""
     real = data.parity.dtype.type
@@ -186,3 +174,35 @@ def forces(first, last, shape, data, batch, pairs, out, virials):
                 r = sign * data.vectors[h, x]
                 virials[i, x] += r * pairs[shift + d, x]
                 virials[i, 3 + x] += r * pairs[shift + d, (x + 1) % 3]
+
+
+@jit
+def sum_frames(first, last, atom_start, energies, virials, frame_energies, frame_virials):
+    """Energies (B,) and virials (B, 6) of the frames whose first atom is first or comes before last."""
+    for frame in range(len(frame_energies)):
+        if first <= atom_start[frame] < last:
+            for i in range(atom_start[frame], atom_start[frame + 1]):
+                frame_energies[frame] += energies[i]
+                for x in range(6):
+                    frame_virials[frame, x] += virials[i, x]
+
+
+@jit
+def forward(
+    part, n_parts, crowd, ends, shape, data, batch, atom_start, radial_c, angular_c, types, weights,
+    biases, output, element, scaler, s, q, scaled, values, energies, slopes, q_slope, s_slope, pairs,
+    force, virials, frame_energies, frame_virials,
+):  # fmt: skip
+    """Energies, forces and virials, by atom and frame; those of the frames must hold 0."""
+    first, last = ends[part], ends[part + 1]
+    descriptors(first, last, shape, data, batch, radial_c, angular_c, s, q)
+    scaled[first:last] = q[first:last] * scaler
+    evaluate(first, last, types, weights, biases, output, scaled, values, energies, slopes, q_slope)
+    for i in range(first, last):
+        energies[i] += element[types[i]]
+    q_slope[first:last] *= scaler
+    pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope, s_slope, pairs)
+    meet(crowd)
+    forces(first, last, shape, data, batch, pairs, force, virials)
+    meet(crowd)
+    sum_frames(first, last, atom_start, energies, virials, frame_energies, frame_virials)

@@ -1,12 +1,7 @@
-"""Data for the CPU kernels, and running them on ranges of atoms in threads."""
+"""Data for the CPU kernels, and how their work is divided."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +10,12 @@ from torch import Tensor
 
 from ...config import ModelSettings
 from ...data.batch import Batch, Selection
+from ...data.structures import Structures
 from ..harmonics import component_count, degrees, three_body_weights
 from ..monomials import MONOMIALS
 from .forward import densities
 from .jit import jit
+from .threads import arrays, even_ranges, run, thread_count
 
 
 class PairData(NamedTuple):
@@ -88,7 +85,7 @@ def pair_data(
     }  # fmt: skip
     for name in ("vectors", "unit", "radial_slope", "angular_basis", "harmonics"):
         found[name] = tables[name].flatten(1)
-    data = PairData(**{name: values.contiguous().numpy() for name, values in found.items()})
+    data = PairData(**dict(zip(found, arrays(values.contiguous() for values in found.values()))))
     where = (shape_of(settings), data)
     run(
         densities,
@@ -137,26 +134,45 @@ def shape_of(settings: ModelSettings) -> Shape:
     return Shape(*((0,) * length for length in (*lengths, component_count(settings.l_max))))
 
 
-def placed(selection: Selection, atoms: Tensor, rows: Tensor, halves: Tensor) -> Place:
-    """The place of a selection of frames in data with these offsets (F + 1,) int64."""
-    frames = selection.frames.numpy()
-    _, atom_shift = moved(atoms.numpy(), frames)
-    row_start, row_shift = moved(rows.numpy(), frames)
-    half_start, half_shift = moved(halves.numpy(), frames)
-    return Place(
-        selection.atom_index.long().numpy(), selection.atom_frame.numpy(), atom_shift,
-        2 * half_shift, row_shift, 2 * half_start, row_start,
+def selected(structures: Structures, frames: Tensor) -> tuple[Selection, Place]:
+    """``frames`` (B,) int64 in this order, without their pairs, and their place in the data."""
+    starts, shifts = moved(structures.offsets.numpy(), frames.numpy())
+    index, frame = members(starts[0], shifts[0])
+    atoms, frame_of = torch.from_numpy(index), torch.from_numpy(frame)
+    selection = Selection(
+        frames=frames, atom_start=torch.from_numpy(starts[0].astype(np.int32)), atom_index=atoms,
+        atom_frame=frame_of, types=structures.types.index_select(0, atoms),
+        tables=structures.tables_of({"frames": frames, "atoms": atoms}),
     )  # fmt: skip
+    pairs = 2 * shifts[2], shifts[1], 2 * starts[2]
+    return selection, Place(index, frame, shifts[0], *pairs, starts[1])
 
 
 @jit
 def moved(offsets, frames):
-    """Where frames' members start in the batch (B + 1,), and that less where in the data (B,)."""
-    starts, shifts = np.zeros(len(frames) + 1, np.int64), np.empty(len(frames), np.int64)
-    for slot, frame in enumerate(frames):
-        shifts[slot] = starts[slot] - offsets[frame]
-        starts[slot + 1] = starts[slot] + offsets[frame + 1] - offsets[frame]
+    """Where frames' members start in the batch (kinds, B + 1), and that less where in the data.
+
+    ``offsets`` (kinds, F + 2): where they start in the data.
+    """
+    n_kinds, n_frames = len(offsets), len(frames)
+    starts = np.zeros((n_kinds, n_frames + 1), np.int64)
+    shifts = np.empty((n_kinds, n_frames), np.int64)
+    for kind in range(n_kinds):
+        first = offsets[kind]
+        for slot, frame in enumerate(frames):
+            shifts[kind, slot] = starts[kind, slot] - first[frame]
+            starts[kind, slot + 1] = starts[kind, slot] + first[frame + 1] - first[frame]
     return starts, shifts
+
+
+@jit
+def members(start, shift):
+    """Place in the data (N,) and frame of the batch (N,) int32 of its atoms."""
+    index, frame = np.empty(start[-1], np.int64), np.empty(start[-1], np.int32)
+    for slot in range(len(shift)):
+        for i in range(start[slot], start[slot + 1]):
+            index[i], frame[i] = i - shift[slot], slot
+    return index, frame
 
 
 def whole(batch: Batch) -> Place:
@@ -169,48 +185,14 @@ def whole(batch: Batch) -> Place:
     )  # fmt: skip
 
 
-_threads: ContextVar[int | None] = ContextVar("nepkit_cpu_threads", default=None)
-
-
-@contextmanager
-def kernel_threads():
-    """Give torch's threads to the kernels for a while: torch itself works on one.
-
-    After a parallel region torch's other threads wait for the next one by turning in circles, on
-    the very cores that the kernels would run on.
-    """
-    count = torch.get_num_threads()
-    if _threads.get() is not None or count == 1:
-        yield
-        return
-    token = _threads.set(count)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
-        _threads.reset(token)
-
-
-def thread_count() -> int:
-    """Threads that the kernels run on."""
-    return _threads.get() or torch.get_num_threads()
-
-
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n_threads - 1, thread_name_prefix="nepkit")
-
-
-def ranges(data: PairData, batch: Place) -> list[tuple[int, int]]:
-    """Ranges of the batch's atoms with about as much work each, one a thread."""
+def ranges(data: PairData, batch: Place) -> np.ndarray:
+    """Ends of ranges of the batch's atoms with about as much work each, one a thread."""
     n_threads, n_atoms = thread_count(), len(batch.atom)
     if n_threads == 1 or n_atoms < 2 * n_threads:
-        return [(0, n_atoms)]
+        return np.array([0, n_atoms])
     work = work_until(batch.atom, data.row_start, data.radial_start, data.angular_start)
     cuts = np.searchsorted(work, work[-1] * np.arange(1, n_threads) / n_threads)
-    ends = [0, *cuts.tolist(), n_atoms]
-    return list(zip(ends[:-1], ends[1:]))
+    return np.array([0, *cuts, n_atoms])
 
 
 @jit
@@ -224,24 +206,3 @@ def work_until(atoms, row_start, radial_start, angular_start):
         total += radial_start[last] - radial_start[first]
         result[i] = total
     return result
-
-
-def even_ranges(count: int) -> list[tuple[int, int]]:
-    """Ranges of ``count`` things, one a thread."""
-    n_threads = thread_count()
-    ends = [count * k // n_threads for k in range(n_threads + 1)]
-    return list(zip(ends[:-1], ends[1:]))
-
-
-def arrays(tensors: Iterable[Tensor]) -> tuple[np.ndarray, ...]:
-    """The tensors as arrays that share their memory."""
-    return tuple(tensor.numpy() for tensor in tensors)
-
-
-def run(kernel, parts: list[tuple[int, int]], *arguments):
-    """Run ``kernel(first, last, *arguments)`` on all ranges; torch tensors go in as arrays."""
-    values = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
-    others = [_pool(len(parts)).submit(kernel, *part, *values) for part in parts[1:]]
-    kernel(*parts[0], *values)
-    for other in others:
-        other.result()

@@ -174,15 +174,17 @@ def weight_gradients(
 @jit
 def _sum_outer(part, n_parts, order, starts, bars, slopes, x, rate, out, bias_out):
     """Sum bar x + slope rate over the atoms of each type, for one part of the neurons."""
-    n_neurons = bars.shape[1]
+    n_neurons, zero = bars.shape[1], out.dtype.type(0)
     first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
     for t in range(len(out)):
         out[t, first:last] = 0
         bias_out[t, first:last] = 0
-        for k in range(starts[t], starts[t + 1]):
-            i = order[k]
+        for k in range(starts[t], starts[t + 1], 2):  # two atoms at once, or one
+            i, j = order[k], order[min(k + 1, starts[t + 1] - 1)]
             for h in range(first, last):
-                bar, slope = bars[i, h], slopes[i, h]
-                bias_out[t, h] -= bar
+                bar_i, slope_i = bars[i, h], slopes[i, h]
+                bar_j, slope_j = (bars[j, h], slopes[j, h]) if j != i else (zero, zero)
+                bias_out[t, h] -= bar_i + bar_j
                 for d in range(out.shape[2]):
-                    out[t, h, d] += bar * x[i, d] + slope * rate[i, d]
+                    of_i = bar_i * x[i, d] + slope_i * rate[i, d]
+                    out[t, h, d] += of_i + (bar_j * x[j, d] + slope_j * rate[j, d])

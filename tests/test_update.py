@@ -1,0 +1,159 @@
+"""The update of a step by one kernel, against torch's AdamW, and threads that meet in a kernel."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from structures import EIGHTY_NINE, TWO, make_ready, model_settings, odd_frames
+
+from nepkit.config import Stage
+from nepkit.ops.cpu.crowd import meet
+from nepkit.ops.cpu.jit import jit
+from nepkit.ops.cpu.threads import run_together
+from nepkit.train.initial import new_model
+from nepkit.train.parametrisation import Anchored, Plain
+from nepkit.train.shared import Shared
+from nepkit.train.step import Step
+
+KINDS = {"plain": Plain, "anchored": Anchored, "shared": Shared}
+ELEMENTS = EIGHTY_NINE[:20]
+# Many more numbers than are worth a thread, or are worked on at once.
+LARGE = {"neuron": (70,), "n_max": (9, 8)}
+
+
+def make_step(kind, dtype=torch.float64, elements=ELEMENTS, **changes) -> Step:
+    settings = model_settings(elements, invariants=("q222",), **LARGE | changes)
+    prepared = make_ready([*odd_frames(elements).values()], settings)
+    model = new_model(settings, [prepared], 3, device="cpu", dtype=dtype)
+    stage = Stage(weight_decay=0.4, max_grad_norm=3.0)
+    return Step(model, prepared.structures, stage, use_virial=False, parametrisation=KINDS[kind])
+
+
+def take(step, numbers, kernel=True):
+    """Steps with random gradients; number 2 is not finite, number 3 is clipped, 4 is not."""
+    for number in numbers:
+        generator = torch.Generator().manual_seed(number)
+        gradient = torch.randn(step.gradient.shape, generator=generator, dtype=torch.float64)
+        gradient *= 1e-4 if number == 4 else 1.0
+        gradient[17] = torch.inf if number == 2 else gradient[17]
+        step.gradient.copy_(gradient)
+        for group in step.optimizer.param_groups:
+            group["lr"] = 1e-2 / (1 + number)
+        (step.by_kernel if kernel else step._take_gradient)(0.3)
+
+
+def everything(step) -> dict[str, torch.Tensor]:
+    state = step.state()
+    found = {name: state[name] for name in ("latent", "average", "unusable", "skipped")}
+    for number, of_piece in state["optimizer"]["state"].items():
+        found |= {f"{name} {number}": values for name, values in of_piece.items()}
+    return {name: values.clone() for name, values in found.items()} | {"flat": step.model.flat}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernel_equals_torch(kind, dtype):
+    ours, torchs = make_step(kind, dtype), make_step(kind, dtype)
+    start = ours.model.flat.clone()
+    for numbers in (range(3), range(3, 6)):  # the second time with a state
+        take(ours, numbers)
+        take(torchs, numbers, kernel=False)
+        found, wanted = everything(ours), everything(torchs)
+        assert found.keys() == wanted.keys()
+        for name in found:
+            assert found[name].dtype == wanted[name].dtype
+            # torch has the factor that clips in float32.
+            tolerance = 4e-6 if dtype == torch.float32 else 2e-8
+            torch.testing.assert_close(found[name], wanted[name], rtol=tolerance, atol=tolerance)
+    assert ours.skipped == 1 and ours.unusable == 0
+    assert (ours.model.flat - start).abs().max() > 1e-3
+
+
+def test_a_gradient_that_is_not_finite_moves_nothing():
+    step = make_step("shared")
+    take(step, range(2))
+    before = everything(step)
+    before["flat"] = before["flat"].clone()
+    take(step, [2])
+    after = everything(step)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"unusable", "skipped", "average"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_change_no_bit(kind):
+    results, before = [], torch.get_num_threads()
+    steps = {count: make_step(kind, torch.float32) for count in (1, 2, 3)}
+    try:
+        for count, step in steps.items():
+            torch.set_num_threads(count)
+            assert step.by_kernel.n_parts >= 3
+            take(step, range(4))
+            results.append(everything(step))
+    finally:
+        torch.set_num_threads(before)
+    for others in results[1:]:
+        assert all(torch.equal(results[0][name], others[name]) for name in others)
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["by the kernel", "by torch"])
+def test_a_state_that_was_kept_goes_on_bit_by_bit(back):
+    """Also with steps of torch's own: the kernel's state is a plain state of its AdamW."""
+    straight, broken = make_step("shared"), make_step("shared")
+    take(straight, range(6))
+    take(broken, range(3))
+    state, flat = copy.deepcopy(broken.state()), broken.model.flat.clone()
+    resumed = make_step("shared")
+    resumed.load_state(state)
+    resumed.model.flat.copy_(flat)
+    take(resumed, range(3, 6), kernel=back)
+    found, wanted = everything(resumed), everything(straight)
+    for name in wanted:
+        if back:
+            assert torch.equal(found[name], wanted[name])
+        torch.testing.assert_close(found[name], wanted[name], rtol=2e-8, atol=2e-8)
+
+
+def test_other_optimizers_are_torchs():
+    settings = model_settings(TWO)
+    prepared = make_ready([odd_frames()["bulk"]], settings)
+    model = new_model(settings, [prepared], 3, device="cpu", dtype=torch.float64)
+    for name in ("adam", "muon"):
+        step = Step(model, prepared.structures, Stage(optimizer=name), use_virial=False)
+        assert step.by_kernel is None
+    step.begin_stage(Stage())
+    assert step.by_kernel is not None
+
+
+@jit
+def in_turns(part, n_parts, crowd, turns, seen):
+    """Every thread counts, and looks at the next one's count after all have counted."""
+    for turn in range(turns):
+        seen[part, 0] += 1
+        meet(crowd)
+        if seen[(part + 1) % n_parts, 0] != turn + 1:
+            seen[part, 1] += 1
+        meet(crowd)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_threads_meet(count):
+    seen = np.zeros((count, 2), np.int64)
+    run_together(in_turns, count, 200, seen)
+    assert seen.tolist() == [[200, 0]] * count
+
+
+def test_nobody_waits_for_a_thread_that_failed():
+    class Failing:
+        """Only the first thread's call fails: the others would meet it."""
+
+        def __call__(self, part, n_parts, crowd, turns, seen):
+            if part == 0:
+                raise KeyboardInterrupt
+            in_turns(part, n_parts, crowd, turns, seen)
+
+    seen = np.zeros((3, 2), np.int64)
+    with pytest.raises(KeyboardInterrupt):
+        run_together(Failing(), 3, 10, seen)
+    assert seen[:, 0].tolist() == [0, 10, 10]
