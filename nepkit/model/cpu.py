@@ -37,11 +37,8 @@ class CpuEvaluation(Evaluation):
         self.slopes = [torch.empty_like(value) for value in self.values]
         energies = like.new_empty(n_atoms)
         pairs, virials = like.new_empty(place.pair_start[-1], 3), like.new_empty(n_atoms, 6)
-        self.forces, self.frame_energies = (
-            like.new_empty(n_atoms, 3),
-            like.new_zeros(len(self.batch)),
-        )
-        self.virials = like.new_zeros(len(self.batch), 6)
+        self.forces, n_frames = like.new_empty(n_atoms, 3), len(self.batch)
+        self.frame_energies, self.virials = like.new_zeros(n_frames), like.new_zeros(n_frames, 6)
         self.hidden = arrays(weights.hidden)
         with stage("contraction to forces"):  # one kernel, atom by atom
             run_together(

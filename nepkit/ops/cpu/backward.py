@@ -1,7 +1,7 @@
 """From the loss's derivatives to energies, forces and virials to its gradient (see forward.py).
 
-One pass over the atoms: what their pairs and rows pass on to each other stays in the cache. Sums
-over atoms of one type and rows of one pair type follow.
+One pass over the atoms: what their pairs and rows pass on to each other stays in the cache. When all
+threads have met, sums over atoms of one type and rows of one pair type follow.
 """
 
 from __future__ import annotations
