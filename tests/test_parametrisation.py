@@ -105,9 +105,28 @@ def test_pairs_borrow_from_their_elements():
     parameters.latent -= 0.01 * pulled(parameters, gradient)
     parameters.expand(model.flat)
     moved = model.views(model.flat - before)["radial_coefficients"].abs().amax(dim=(1, 2))
-    # Te-Te by the base alone; Si-Pb also by what the two, of one group, do at the other end each.
-    assert moved[1] > moved[2] > moved[0] > 0
-    assert moved[2] == pytest.approx(3 * moved[0].item())
+    assert moved[1] > moved[0] > 0 and moved[2] == pytest.approx(moved[0].item())
+
+
+def test_pairs_of_many_elements_borrow_from_their_kin():
+    """Si-S moves with C-O, by groups and periods, and H-Ne by the base alone."""
+    pairs = [("C", "O"), ("Si", "S"), ("H", "Ne")]
+    frames = [make_frame(pair, [[0, 0, 0], [1, 1, 2]]) for pair in pairs]
+    elements = EIGHTY_NINE[:20]
+    prepared = make_ready(frames, model_settings(elements))
+    model = new_model(model_settings(elements), [prepared], 0, device="cpu", dtype=torch.float64)
+    parameters, gradient = Shared(model), torch.zeros_like(model.flat)
+    known = model.pair_types.tolist()
+    co, sis, hne = (known.index(elements.index(a) * 20 + elements.index(b)) for a, b in pairs)
+    model.views(gradient)["radial_coefficients"][co] = 1.0
+    before = model.flat.clone()
+    parameters.latent -= 0.01 * pulled(parameters, gradient)
+    parameters.expand(model.flat)
+    moved = -model.views(model.flat - before)["radial_coefficients"][:, 0, 0]
+    wanted = {co: 8, sis: 3, hne: 2}  # Ne is of the period of O
+    assert {pair: round(moved[pair].item(), 9) for pair in wanted} == {
+        pair: round(0.01 * count, 9) for pair, count in wanted.items()
+    }
 
 
 def test_kin_are_of_one_group_or_period():
