@@ -5,8 +5,6 @@ To start a kernel on another thread, or to wait for its end, takes as long as a 
 
 from __future__ import annotations
 
-import sys
-
 from numba import types
 from numba.extending import intrinsic
 
@@ -14,8 +12,7 @@ from .jit import inlined
 
 # Looks at the others before the processor is lent to whoever waits for it.
 LOOKS = 1000
-_LENDING = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
-_lend = types.ExternalFunction(_LENDING, types.int32())
+_lend = types.ExternalFunction("sched_yield", types.int32())
 
 
 @intrinsic
