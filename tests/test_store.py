@@ -126,6 +126,20 @@ def test_is_used_again(source, monkeypatch):
     assert said == [] and path.stat() == stamp
 
 
+def test_a_changed_bit_is_noticed(source):
+    store = open_store(source, SETTINGS)
+    values = store._read("vectors", slice(3, 4))
+    path = store.path
+    store.close()
+    content = bytearray(path.read_bytes())
+    place = content.index(values.tobytes())
+    content[place + 2] ^= 4
+    path.write_bytes(content)
+    damaged = open_store(source, SETTINGS)
+    with pytest.raises(UserError, match=r"damaged \(vectors\); delete it, and it is made anew"):
+        damaged.structures(dtype=torch.float64)
+
+
 @pytest.mark.parametrize("part", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_file_is_made_anew(source, part):
     path = opened(source).path

@@ -20,12 +20,13 @@ import numpy as np
 import torch
 
 from ..config import ModelSettings
+from ..errors import UserError
 from .block import ARRAYS, Block
 from .known import OF_ATOMS, Labels
 from .prepared import Prepared, Surroundings
 from .structures import Structures
 
-FORMAT = 1
+FORMAT = 2
 # Bytes of an atom, a row, a pair and an angular pair in memory, without labels.
 MEMBER_BYTES = tuple(
     sum(
@@ -135,7 +136,7 @@ class Store:
     def labels(self) -> Labels:
         """The labels of all frames, in memory: 28 bytes an atom, 150 bytes a frame."""
         named = {
-            field.name: self._file[field.name][:]
+            field.name: self._read(field.name)
             for field in fields(Labels)
             if field.name not in ("path", "sources")
         }
@@ -145,7 +146,7 @@ class Store:
     @cached_property
     def surroundings(self) -> Surroundings:
         """What the pairs of all frames tell of them."""
-        return Surroundings(**{f.name: self._file[f.name][:] for f in fields(Surroundings)})
+        return Surroundings(**{f.name: self._read(f.name) for f in fields(Surroundings)})
 
     def structures(
         self,
@@ -204,5 +205,13 @@ class Store:
         for field in fields(Block):
             kind, axis = RECORDS[field.name]
             span = slice(starts[kind], ends[kind]) if kind < 4 else slice(first, last)
-            named[field.name] = self._data[field.name][(slice(None),) * axis + (span,)]
+            named[field.name] = self._read(field.name, (slice(None),) * axis + (span,))
         return Block(**named)
+
+    def _read(self, name: str, where=slice(None)) -> np.ndarray:
+        """Some numbers of a data set; HDF5 looks whether they are what was written."""
+        try:
+            return self._data[name][where]
+        except OSError as error:
+            reason = f"{self.path}: damaged ({name}); delete it, and it is made anew"
+            raise UserError(reason) from error

@@ -52,8 +52,9 @@ class StoreWriter:
             size = SMALL if kind in (0, 4) else LARGE
             chunk = [max(size // width, 1) if k == axis else n for k, n in enumerate(values.shape)]
             self.file.create_dataset(
-                name, shape, values.dtype, maxshape=tuple(limit), chunks=tuple(chunk)
-            )
+                name, shape, values.dtype, maxshape=tuple(limit), chunks=tuple(chunk),
+                fletcher32=True,
+            )  # fmt: skip
         data = self.file[name]
         before = data.shape[axis]
         data.resize(before + values.shape[axis], axis)
