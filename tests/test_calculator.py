@@ -163,6 +163,23 @@ def test_lists_with_a_skin_miss_nobody(model):
     assert eager._field.rebuilds == 60
 
 
+def test_settings_can_be_changed(model, tmp_path):
+    calculator, atoms = NEPCalculator(model, precision="float64", device="cpu"), bulk()
+    exact = calculator.get_property("forces", atoms)
+    assert calculator.set(skin=0.3, precision="float32") == {"skin": 0.3, "precision": "float32"}
+    assert calculator._field.skin == 0.3 and calculator.set(skin=0.3) == {}
+    rounded = calculator.get_property("forces", atoms)
+    assert 0 < largest(rounded - exact) < 1e-4
+    for wrong, said in (({"skin": -1.0}, "skin -1.0"), ({"skim": 1}, "no setting skim")):
+        with pytest.raises(UserError, match=said):
+            calculator.set(**wrong)
+    assert calculator.parameters.skin == 0.3
+    other = tmp_path / "other.txt"
+    write_nep_txt(other, random_file(SETTINGS, seed=9))
+    calculator.set(model=str(other))
+    assert largest(calculator.get_property("forces", atoms) - exact) > 1e-3
+
+
 def test_the_same_trajectory_with_and_without_a_skin(model):
     ends = []
     for skin in (0.0, 1.0):

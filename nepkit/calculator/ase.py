@@ -48,16 +48,34 @@ class NEPCalculator(Calculator):
         skin: float = 1.0,
     ):
         super().__init__()
-        if not 0.0 <= skin < np.inf:
-            raise UserError(f"skin {skin}: give a length in Å, 0 or more")
-        self.parameters.update(
-            model=os.fspath(model), device=device, precision=precision, skin=float(skin)
-        )
+        given = {"model": os.fspath(model), "device": device, "precision": precision, "skin": skin}
+        self.parameters.update(given)
         self._file = read_nep_txt(model)
         self._start()
 
+    def set(self, **changes) -> dict:
+        """Change what the constructor takes; returns what has changed."""
+        if unknown := changes.keys() - {"model", "device", "precision", "skin"}:
+            raise UserError(
+                f"no setting {', '.join(sorted(unknown))}: there are model, device, precision, skin"
+            )
+        before = dict(self.parameters)
+        changed = super().set(**changes)
+        try:
+            if "model" in changed:
+                self._file = read_nep_txt(self.parameters.model)
+            if changed:
+                self._start()
+                self.reset()
+        except UserError:
+            self.parameters.update(before)
+            raise
+        return changed
+
     def _start(self):
         options = self.parameters
+        if not 0.0 <= options.skin < np.inf:
+            raise UserError(f"skin {options.skin}: give a length in Å, 0 or more")
         self.device, self.dtype = choose_device(options.device), precision_type(options.precision)
         self._model = model_from_file(self._file, device=self.device, dtype=self.dtype)
         self._field = self.new_field(options.skin)
