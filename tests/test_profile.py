@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from nepkit.train import loop
 from nepkit.train.graph import StepGraphs
 from nepkit.train.loss import rules_of
 from nepkit.train.objective import analytic
-from nepkit.train.profiling import stage_table
+from nepkit.train.profiling import _formatted, stage_table
 from nepkit.train.world import ALONE
 
 ROWS = {
@@ -141,11 +142,21 @@ def test_command_and_the_table_once_more(tmp_path, capsys):
         assert cli.main(["train", str(folder), "--device", "cpu", "--profile", "2"]) == 0
     told = capsys.readouterr().out
     assert profile.main([str(folder / "profile.json")]) == 0
-    assert capsys.readouterr().out in told
+    table = capsys.readouterr().out
+    assert table in told
+    rows = table.splitlines()[1:]
+    assert len(rows) > 5 and len({len(row) for row in rows}) == 1
     (folder / "empty.json").write_text('{"traceEvents": []}')
     for arguments in ([], [str(folder / "nep.in")], [str(folder / "empty.json")], ["nowhere"]):
         assert profile.main(arguments) == 2
         assert capsys.readouterr().err.startswith("nepkit: ")
+
+
+def test_columns_stand_below_each_other():
+    """Also with a stage whose name is longer than most."""
+    long = "tangent densities to parameter gradients"
+    table = _formatted(Counter({long: 70.0, "loss": 20.0}), 100.0, 120.0, 1, False)
+    assert len({len(row) for row in table.splitlines()[1:]}) == 1
 
 
 def test_kernels_count_for_the_stage_that_launched_them(tmp_path):

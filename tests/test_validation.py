@@ -140,7 +140,7 @@ def test_a_run_with_frames_held_out_goes_on_exactly(folder, tmp_path, monkeypatc
 
 def test_other_frames_held_out_are_another_run(folder):
     train_nep(folder, device="cpu")
-    with pytest.raises(UserError, match="frames held out was 2 .* now 4"):
+    with pytest.raises(UserError, match="validation set was 2 .* now 4"):
         train_nep(folder, device="cpu", valid_ratio=0.5)
 
 

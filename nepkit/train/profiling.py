@@ -157,7 +157,9 @@ def _formatted(times: Counter, total: float, wall: float, n_steps: int, on_gpu: 
     busy = f", of which the GPU works {1e-3 * total / n_steps:.2f} ms" if on_gpu else ""
     steps = f"{n_steps} steps" if n_steps > 1 else "1 step"
     head = f"{steps} of {1e-3 * wall / n_steps:.2f} ms{busy}, under the profiler, which slows them"
-    lines = [head, f"{'stage':<32}{'ms a step':>12}{'share':>8}"]
+    width = max(len(name) for name, _ in rows)
+    lines = [head, f"{'stage':<{width}}{'ms a step':>12}{'share':>8}"]
     for name, time in rows:
-        lines.append(f"{name:<32}{1e-3 * time / n_steps:>12.3f}{time / max(total, 1e-9):>8.1%}")
+        share = time / max(total, 1e-9)
+        lines.append(f"{name:<{width}}{1e-3 * time / n_steps:>12.3f}{share:>8.1%}")
     return "\n".join(lines)

@@ -163,7 +163,7 @@ def _look_back(
     identity = checkpoint.identity(config, setup.dtype, read)
     identity["parametrisation"] = parametrisation_of(config).name
     if "valid" in sources:
-        identity["frames held out"] = _listing(sources["valid"].labels.index.tolist())
+        identity["validation set"] = _listing(sources["valid"].labels.index.tolist())
     if frozen := frozen_part(config):
         identity["freeze"] = frozen
     if restart and (moved := folder.move_to_previous(checkpoint.NAME)):
