@@ -1,7 +1,4 @@
-"""The text of nep.in: its lines checked against the table of keywords, and written anew.
-
-What the values mean is the business of ``config``.
-"""
+"""The text of nep.in: its lines checked against the table of keywords, and written anew."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from .errors import UserError, at
 from .keywords import ALIASES, EXCLUSIVE, HIGHER_INVARIANTS, KEYWORDS, keywords_of, real
 
 if TYPE_CHECKING:
-    from .config import NepConfig, Stage
+    from .config import ModelSettings, NepConfig, Stage
 
 COMMAND_LINE = "keyword given on the command line"
 
@@ -180,14 +177,31 @@ def read_flexible_zbl(path: Path, count: int) -> tuple[tuple[float, ...], ...]:
 def to_nep_in(config: NepConfig) -> str:
     """The configuration as the text of a nep.in that reads as an equal one, apart from its notes.
 
-    Flexible ZBL needs the same zbl.in beside that file. Of a stage with both generation and
-    epoch the generation is written.
+    Flexible ZBL needs the same zbl.in beside it. Of generation and epoch the former is written.
     """
-    model = config.model
+    comment = "# Every setting of this training, readable as a nep.in."
+    rows = [(comment,), *model_rows(config.model)]
+    for name in keywords_of("run"):
+        value = getattr(config, name)
+        if value not in ((), None):
+            rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
+    for index, stage in enumerate(config.stages):
+        rows += [("",), ("stage",)] if index else [("",)]
+        weighted = any(earlier.type_weight for earlier in config.stages[:index])
+        rows += _stage_rows(stage, (1.0,) * len(config.model.elements) if weighted else ())
+    return "".join(f"{line}\n" for line in map(line_of, rows))
+
+
+def line_of(row: tuple) -> str:
+    """A keyword and its values as a line of nep.in."""
+    return f"{row[0]:<24}{' '.join(map(_text, row[1:]))}".rstrip()
+
+
+def model_rows(model: ModelSettings) -> list[tuple]:
+    """The keywords of a model with their values."""
     per_element = list(zip(model.radial_cutoff, model.angular_cutoff, strict=True))
     cutoffs = per_element[:1] if len(set(per_element)) == 1 else per_element
     rows = [
-        ("# Every setting of this training, readable as a nep.in.",),
         ("type", len(model.elements), *model.elements),
         ("version", 4),
         ("cutoff", *(value for pair in cutoffs for value in pair)),
@@ -202,15 +216,7 @@ def to_nep_in(config: NepConfig) -> str:
         rows += [("zbl", model.zbl.outer)]
         if model.zbl.typewise_factor is not None:
             rows += [("use_typewise_cutoff_zbl", model.zbl.typewise_factor)]
-    for name in keywords_of("run"):
-        value = getattr(config, name)
-        if value not in ((), None):
-            rows += [(name, *value) if isinstance(value, tuple) else (name, value)]
-    for index, stage in enumerate(config.stages):
-        rows += [("",), ("stage",)] if index else [("",)]
-        weighted = any(earlier.type_weight for earlier in config.stages[:index])
-        rows += _stage_rows(stage, (1.0,) * len(model.elements) if weighted else ())
-    return "".join(f"{row[0]:<24}{' '.join(map(_text, row[1:]))}".rstrip() + "\n" for row in rows)
+    return rows
 
 
 def _stage_rows(stage: Stage, no_weights: tuple[float, ...]) -> list[tuple]:

@@ -125,7 +125,7 @@ def test_it_goes_on_and_notices_another_potential(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"neuron": 6}, ["big.txt", "neuron", "(5,)"]),
+        ({"neuron": 6}, ["big.txt", "write in nep.in", "neuron                  5"]),
         ({"fine_tune": "absent.txt"}, ["absent.txt"]),
         ({"type": "2 Si C"}, ["big.txt", "no C", "Te Ge Pb Si"]),
     ],

@@ -19,7 +19,8 @@ from nepkit.train.folder import OutputFolder
 from nepkit.train.outputs import Targets, write_outputs
 
 matplotlib = pytest.importorskip("matplotlib")
-from nepkit.plot.periodic import place
+from nepkit.plot.periodic import draw_periodic, place
+from nepkit.train.compared import Scores
 
 UNITS = ("eV/atom", "eV/Å", "eV/atom")
 
@@ -269,6 +270,16 @@ def test_a_run_at_work_is_drawn_elsewhere(finished, tmp_path, capsys):
         assert main(["plot", str(finished)]) == 2
         assert "another run is at work here" in capsys.readouterr().err
         assert main(["plot", str(finished), "--out", str(tmp_path)]) == 0
+
+
+def test_an_element_without_forces_does_not_take_all_colours():
+    errors = {"H": 0.25, "O": 0.05, "He": 4e-10}
+    groups = {"test": {e: {"force": Scores(x, x, 0.5, 3)} for e, x in errors.items()}}
+    figure = draw_periodic(groups)
+    told = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"H\n250", "O\n50.0", "He\n0"} <= told
+    (bar,) = (axes for main in figure.axes for axes in main.child_axes)
+    assert bar.get_xlim()[0] > 10
 
 
 def test_many_elements_fill_the_periodic_table(tmp_path, figures):

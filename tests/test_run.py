@@ -275,8 +275,8 @@ def test_prediction_mode_wants_the_model_of_nep_in(tmp_path):
     text = (tmp_path / "out" / "nep.txt").read_text()
     (folder / "nep.txt").write_text(text.replace("4.1234567", "4.12346"))  # as GPUMD writes it
     train(folder)
-    with pytest.raises(UserError, match=r"neuron is \(4,\), but nep\.in asks for \(5,\)"):
-        train(folder, neuron=5)
+    with pytest.raises(UserError, match=r"write in nep\.in\nneuron +4\nleave out\nzbl +2\.0$"):
+        train(folder, neuron=5, zbl=2)
 
 
 def test_wrong_calls(tmp_path):

@@ -30,6 +30,14 @@ def test_learning_rate():
     assert learning_rate(500, stage) == pytest.approx(0.001)
 
 
+@pytest.mark.parametrize("n_frames, batch, told", [(84, 85, 1), (84, 84, 0), (20, 5000, 0)])
+def test_batches_of_all_frames_are_told_of(n_frames, batch, told):
+    """GPUMD's trainer likes them; few frames are not worth a word."""
+    config = NepConfig(MODEL, (Stage(batch=batch, generation=10),))
+    lines = resolve(config, n_frames, 10 * n_frames, n_frames)[1]
+    assert sum(f"takes all {n_frames} frames" in line for line in lines) == told
+
+
 @pytest.mark.parametrize("generation, warmup", [(0, 0), (1, 0), (1, 100), (50, 100), (100, 100)])
 def test_learning_rate_of_short_stages(generation, warmup):
     stage = Stage(generation=generation, warmup=warmup, learning_rate=(0.01, 0.0))

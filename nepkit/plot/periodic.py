@@ -16,6 +16,8 @@ from .style import COLORS, PAGE, new_figure, plain_log
 
 # Elements above which bars would not fit a page.
 MANY = 24
+# Of the largest error: smaller ones are told and drawn as nothing.
+LEAST = 1e-3
 
 
 def place(number: int) -> tuple[float, int]:
@@ -31,7 +33,10 @@ def draw_periodic(groups: dict[str, dict[str, dict[str, Scores]]]) -> Figure:
     sets = [name for name in reversed(groups) if groups[name]]
     errors = {n: {e: 1e3 * s["force"].rmse for e, s in groups[n].items()} for n in sets}
     sizes = [error for found in errors.values() for error in found.values() if error > 0]
-    norm = LogNorm(min(sizes, default=1), max(sizes, default=2) * 1.001)
+    # An element whose forces vanish by symmetry would take all colours for itself.
+    most = max(sizes, default=2)
+    least = min((error for error in sizes if error > LEAST * most), default=1)
+    norm = LogNorm(least, most * 1.001)
     colors = ScalarMappable(norm, colormaps["cividis"])
     figure = new_figure(PAGE, 3.6 * len(sets))
     for axes, name in zip(figure.subplots(len(sets), 1, squeeze=False)[:, 0], sets, strict=True):
@@ -55,7 +60,8 @@ def _draw_element(axes, element: str, error: float, colors: ScalarMappable):
     color = colors.to_rgba(max(error, colors.norm.vmin))
     axes.add_patch(Rectangle((column + 0.03, row + 0.03), 0.94, 0.94, facecolor=color))
     dark = np.dot(color[:3], (0.299, 0.587, 0.114)) < 0.5
+    told = three_digits(error) if error > LEAST * colors.norm.vmax else "0"
     axes.text(
-        column + 0.5, row + 0.52, f"{element}\n{three_digits(error)}", ha="center", va="center",
+        column + 0.5, row + 0.52, f"{element}\n{told}", ha="center", va="center",
         fontsize=6, color="white" if dark else "black",
     )  # fmt: skip

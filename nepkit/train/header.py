@@ -7,14 +7,22 @@ from pathlib import Path
 
 from ..config import ModelSettings
 from ..errors import UserError
+from ..nep_in import line_of, model_rows
 
 
 def check_header(path: Path, there: ModelSettings, here: ModelSettings):
     """Refuse a nep.txt that is not the model of nep.in."""
-    for field in fields(ModelSettings):
-        found, wanted = getattr(there, field.name), getattr(here, field.name)
-        if _rounded(found) != _rounded(wanted):
-            raise UserError(f"{path}: {field.name} is {found}, but nep.in asks for {wanted}")
+    if _rounded(there) == _rounded(here):
+        return
+    rows, own = ({row[0]: row for row in model_rows(model)} for model in (there, here))
+    wrong = [line_of(row) for name, row in rows.items() if _rounded(row) != _rounded(own.get(name))]
+    more = [line_of(row) for name, row in own.items() if name not in rows]
+    advice = [f"write in nep.in\n{chr(10).join(wrong)}"] * bool(wrong)
+    advice += [f"leave out\n{chr(10).join(more)}"] * bool(more)
+    raise UserError(
+        f"{path}: is another model than that of nep.in; "
+        + ("\n".join(advice) or "its zbl.in has other numbers")
+    )
 
 
 def _rounded(value: object) -> object:

@@ -11,6 +11,8 @@ from .shared import Shared, parametrisation_of
 
 # Steps of a training whose length nobody asked for.
 DEFAULT_STEPS = 10000
+# Frames above which a batch of all of them is worth a word.
+WHOLE = 20
 # GPUMD's output_interval.
 DEFAULT_INTERVAL = 100
 
@@ -33,6 +35,11 @@ def resolve(
         elif stage.batch is None:
             stage = replace(stage, batch=default_batch(n_frames, n_atoms))
             lines.append(f"{where}batch {stage.batch}, chosen from the data")
+        if stage.batch > n_frames > WHOLE:
+            lines.append(
+                f"{where}batch {stage.batch} takes all {n_frames} frames at every step; small batches "
+                "learn faster: without batch it is chosen from the data"
+            )
         if stage.weight_decay is None:
             decay = kind.default_decay(len(config.model.elements))
             stage = replace(stage, weight_decay=decay)
