@@ -144,16 +144,17 @@ def test_threads_meet(count):
     assert seen.tolist() == [[200, 0]] * count
 
 
-def test_nobody_waits_for_a_thread_that_failed():
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_nobody_waits_for_a_thread_that_failed(failing):
     class Failing:
-        """Only the first thread's call fails: the others would meet it."""
+        """Only one thread's call fails: the others would meet it."""
 
         def __call__(self, part, n_parts, crowd, turns, seen):
-            if part == 0:
+            if part == failing:
                 raise KeyboardInterrupt
             in_turns(part, n_parts, crowd, turns, seen)
 
     seen = np.zeros((3, 2), np.int64)
     with pytest.raises(KeyboardInterrupt):
         run_together(Failing(), 3, 10, seen)
-    assert seen[:, 0].tolist() == [0, 10, 10]
+    assert seen[:, 0].tolist() == [10 * (part != failing) for part in range(3)]

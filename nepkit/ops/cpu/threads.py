@@ -53,19 +53,37 @@ class _Worker:
 
     def _work(self):
         while True:
-            kernel, arguments, ended = self.tasks.get()
+            kernel, arguments, crowd, ended = self.tasks.get()
             error = None
             try:
                 kernel(*arguments)
             except BaseException as raised:  # the caller's to deal with
                 error = raised
-            del kernel, arguments  # not kept until the next task
+                _dismiss(crowd)
+            del kernel, arguments, crowd  # not kept until the next task
             ended.put(error)
 
 
+def _dismiss(crowd: np.ndarray | None):
+    """Nobody waits any longer for a thread that does not come."""
+    if crowd is not None:
+        crowd[:] = DISMISSED
+
+
+# Of one thread, with more arrivals than anybody waits for.
+DISMISSED = np.array([1, 2**40])
 _workers: list[_Worker] = []
 _starting = Lock()
-os.register_at_fork(after_in_child=_workers.clear)  # threads stay behind
+
+
+def _after_fork():
+    """Threads stay behind, and who holds the lock may too."""
+    global _starting
+    _workers.clear()
+    _starting = Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def even_ranges(count: int) -> list[tuple[int, int]]:
@@ -102,13 +120,11 @@ def _run(kernel, parts: list[tuple[int, int]], values: list, crowd: np.ndarray |
             while len(_workers) < len(parts) - 1:
                 _workers.append(_Worker())
             for worker, part in zip(_workers, parts[1:]):
-                worker.tasks.put((kernel, (*part, *values), ended))
+                worker.tasks.put((kernel, (*part, *values), crowd, ended))
                 started += 1
         kernel(*parts[0], *values)
     finally:
-        if crowd is not None:  # should this thread be interrupted, nobody waits for it
-            crowd[0] = 1
-            crowd[1] += 2**40
+        _dismiss(crowd)  # should this thread be interrupted
         errors = [ended.get() for _ in range(started)]
     for error in errors:
         if error is not None:
