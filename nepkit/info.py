@@ -18,7 +18,7 @@ from .files import digest
 from .model.nep_txt import NepFile, block_sizes, read_nep_txt
 from .text import names, table
 from .train import checkpoint
-from .train.folder import at_work
+from .train.folder import at_work, read_manifest
 from .train.report import milli
 from .train.start import data_files
 from .units import ELEMENTS
@@ -137,8 +137,16 @@ def _of_checkpoint(path: Path, state: dict) -> str:
     rows.append(("precision", f"{identity['precision']}, seed {identity['seed']}"))
     for key, value in identity.items():
         if key.startswith("content of "):
-            rows.append(("data", _data_state(path.parent / key.removeprefix("content of "), value)))
+            file = _data_file(path.parent, key.removeprefix("content of "))
+            rows.append(("data", _data_state(file, value)))
     return table(f"{path}: a checkpoint of nepkit", rows)
+
+
+def _data_file(folder: Path, name: str) -> Path:
+    """A file that the run in ``folder`` was trained on, where the run had it."""
+    recorded = read_manifest(folder)[1].get("data", {})
+    places = {Path(place).name: place for place in recorded.values()}
+    return Path(os.path.normpath(folder / places.get(name, name)))
 
 
 def _data_state(file: Path, known: str) -> str:
@@ -159,7 +167,8 @@ def _progress(folder: Path, state: dict) -> list[tuple[str, str]]:
         told = ", ".join(f"{k} {milli(x)} {unit}" for (k, x), unit in units if x is not None)
         rows.append(("best", f"at step {state['best']['step']:,}: {told}"))
     here = (folder / "nep.in").exists()
-    command = f"nepkit train {folder}" if here else f"nepkit train RUN_DIR --out {folder}"
+    run_dir = _data_file(folder, "train.xyz").parent
+    command = f"nepkit train {folder}" if here else f"nepkit train {run_dir} --out {folder}"
     if at_work(folder):
         rows.append(("state", "a run is at work here now"))
     elif state["finished"]:

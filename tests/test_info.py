@@ -125,8 +125,12 @@ def test_a_finished_run(folder, tmp_path, capsys):
     rows = info(tmp_path / "out", capsys)
     assert rows["steps"].startswith("6 of 6 done")
     assert rows["test RMSE"].startswith(f"energy {energy} meV/atom, force {force} meV/Å")
-    assert f"nepkit train RUN_DIR --out {tmp_path / 'out'} goes on" in rows["state"]
-    assert "does not lie here" in info(tmp_path / "out" / "checkpoint.pt", capsys)["data"]
+    command = "".join(f"nepkit train {folder} --out {tmp_path / 'out'} goes on".split())
+    assert command in "".join(rows["state"].split())  # broken into lines
+    (folder / "test.xyz").rename(folder / "elsewhere.xyz")
+    data = info(tmp_path / "out" / "checkpoint.pt", capsys)["data"]
+    assert data == "train.xyz, as it is now test.xyz, which does not lie here"
+    (folder / "elsewhere.xyz").rename(folder / "test.xyz")
     assert info(tmp_path / "out" / "nep.txt", capsys)["elements"] == "2: Si Ge"
 
 
