@@ -23,7 +23,7 @@ def rows(path) -> list[dict]:
 def folder(tmp_path_factory):
     """A run whose training set has sources, sizes and missing labels."""
     frames = random_frames(7)
-    for k, name in enumerate(("hot/0", "hot/1", "cold", "cold", "", "hot/2", "cold")):
+    for k, name in enumerate(("hot/0", "hot/mp-1-0", "cold", "cold", "", "hot/2", "cold")):
         frames[k] = replace(frames[k], extra=f"config_type={name}" if name else "")
     frames[2] = replace(frames[2], forces=None, virial=None)
     frames[3] = replace(frames[3], extra="config_type=cold energy_weight=0")

@@ -99,7 +99,7 @@ def test_tables_settings_and_versions(finished, page):
     errors = {name: numbers[:, :3] - numbers[:, 3:] for name, numbers in errors.items()}
     rows = cells(page)
     assert [row[0] for row in rows] == [
-        "train", "test", "(no config_type)", "&lt;/script&gt;", "a", "Si", "Ge", "2 atoms",
+        "train", "test", "(no config_type)", "&lt;", "a", "Si", "Ge", "2 atoms",
         "3 atoms", "4 atoms",
     ]  # fmt: skip
     for row, error in zip(rows, errors.values()):

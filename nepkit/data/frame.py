@@ -44,3 +44,8 @@ class Frame:
     def volume(self) -> float:
         """Volume of the cell in Å^3; 0 without three independent cell vectors."""
         return float(abs(np.linalg.det(self.cell)))
+
+
+def origin(source: str) -> str:
+    """A config_type up to a slash, which a name of the frame itself follows."""
+    return source.split("/")[0].strip()

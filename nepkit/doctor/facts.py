@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..data.block import contact_ratios
-from ..data.frame import Frame
+from ..data.frame import Frame, origin
 from ..data.neighbors import half_pairs, pair_cutoffs
 from ..errors import UserError, at
 from ..units import ELEMENTS
@@ -85,7 +85,10 @@ class Surveyor:
             "line": np.array([frame.line for frame in frames]),
             "n_atoms": n_atoms,
             "counts": counts,
-            "source": np.array([self._source(frame.source) for frame in frames], np.int32),
+            "source": np.array(
+                [self.ids.setdefault(origin(frame.source), len(self.ids)) for frame in frames],
+                np.int32,
+            ),
             "energy": np.array([np.nan if f.energy is None else f.energy for f in frames]),
             **_labels(frames, n_atoms, first),
             **_cells(frames, max(self.radial)),
@@ -93,10 +96,6 @@ class Surveyor:
         }
         for name, values in found.items():
             self.parts[name].append(values)
-
-    def _source(self, text: str) -> int:
-        """Number of a source: config_type up to the first slash."""
-        return self.ids.setdefault(text.split("/")[0].strip(), len(self.ids))
 
     def _pairs(self, frames, numbers, of_atom, first) -> dict[str, np.ndarray]:
         """What the pairs within the cutoff tell."""

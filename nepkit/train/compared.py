@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..data.frame import Frame
+from ..data.frame import Frame, origin
 from ..data.known import Sample
 from ..units import ELEMENTS
 
@@ -111,10 +110,11 @@ class Comparison:
     def by_source(self) -> Groups:
         """Errors by source and kind; nothing without frames.
 
-        The source is the config_type, without a number of the frame as in ``liquid/17``.
+        The source is the config_type up to a slash, ``liquid`` of ``liquid/17``.
         """
-        sources = [re.sub(r"/\d+$", "", frame.source) for frame in self.frames or ()]
-        return self._by_frame([source or "(no config_type)" for source in sources])
+        return self._by_frame(
+            [origin(frame.source) or "(no config_type)" for frame in self.frames or ()]
+        )
 
     def by_size(self) -> Groups:
         """Errors by the number of atoms in a frame, in rising order; nothing without frames."""
