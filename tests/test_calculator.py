@@ -176,6 +176,10 @@ def test_settings_can_be_changed(model, tmp_path):
     assert calculator.parameters.skin == 0.3
     other = tmp_path / "other.txt"
     write_nep_txt(other, random_file(SETTINGS, seed=9))
+    with pytest.raises(UserError, match="skin -2.0"):
+        calculator.set(model=str(other), skin=-2.0)
+    again = pickle.loads(pickle.dumps(calculator))  # which reads its potential from what is kept
+    assert largest(again.get_property("forces", atoms) - exact) < 1e-4
     calculator.set(model=str(other))
     assert largest(calculator.get_property("forces", atoms) - exact) > 1e-3
 

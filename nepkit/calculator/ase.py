@@ -59,7 +59,7 @@ class NEPCalculator(Calculator):
             raise UserError(
                 f"no setting {', '.join(sorted(unknown))}: there are model, device, precision, skin"
             )
-        before = dict(self.parameters)
+        before, file = dict(self.parameters), getattr(self, "_file", None)
         changed = super().set(**changes)
         try:
             if "model" in changed:
@@ -69,6 +69,7 @@ class NEPCalculator(Calculator):
                 self.reset()
         except UserError:
             self.parameters.update(before)
+            self._file = file
             raise
         return changed
 

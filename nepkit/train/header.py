@@ -17,12 +17,9 @@ def check_header(path: Path, there: ModelSettings, here: ModelSettings):
     rows, own = ({row[0]: row for row in model_rows(model)} for model in (there, here))
     wrong = [line_of(row) for name, row in rows.items() if _rounded(row) != _rounded(own.get(name))]
     more = [line_of(row) for name, row in own.items() if name not in rows]
-    advice = [f"write in nep.in\n{chr(10).join(wrong)}"] * bool(wrong)
-    advice += [f"leave out\n{chr(10).join(more)}"] * bool(more)
-    raise UserError(
-        f"{path}: is another model than that of nep.in; "
-        + ("\n".join(advice) or "its zbl.in has other numbers")
-    )
+    lines = ["write in nep.in", *wrong] * bool(wrong) + ["leave out", *more] * bool(more)
+    advice = "\n".join(lines) or "its zbl.in has other numbers"
+    raise UserError(f"{path}: is another model than that of nep.in; {advice}")
 
 
 def _rounded(value: object) -> object:

@@ -63,23 +63,18 @@ class Shared(Plain):
         if n_types < MANY:
             kin = kin[:, :0]
         every = torch.cat([kin.new_ones(n_types, 1), kin], 1)
-        self.tables = []
+        self.size = place = len(model.flat)
+        self.tables: list[Table] = []
         for name in self.names():
-            if "coefficients" in name:
-                self.tables += [Table(name, first, every), Table(name, second, kin)]
-            else:
-                self.tables.append(Table(name, None, every))
-        self.size = len(model.flat)
-        shapes = [shape for table in self.tables for shape in table.shapes(model.shapes)]
-        self.shapes = shapes
-        of_elements = [own for own in shapes[1::2] if own[0]]
-        n_latent, n_given = (
-            self.size + sum(map(math.prod, shapes)),
-            sum(map(math.prod, of_elements)),
-        )
+            width = math.prod(model.shapes[name][1:])
+            ends = [first, second] if "coefficients" in name else [None]
+            for end, members in zip(ends, (every, kin)):
+                self.tables.append(Table(name, end, members, members is every, place, width))
+                place = self.tables[-1].stop
         # Behind the latent tensor kernels put what the elements give to the coefficients.
-        self.room = model.flat.new_zeros(n_latent + n_given)
-        self.latent = self.room[:n_latent]
+        given = sum(n_types * table.width for table in self.tables if table.end is not None)
+        self.room = model.flat.new_zeros(place + given)
+        self.latent = self.room[:place]
         self._begin()
 
     def names(self) -> list[str]:
@@ -88,39 +83,23 @@ class Shared(Plain):
 
     def _begin(self):
         """All elements start with the random numbers of one."""
-        deviations, parts = self._parts()
         values = self.model.views(self.model.flat)
-        for table, (common, _) in zip(self.tables, parts):
+        for table in self.tables:
             rows = values[table.name].flatten(1)
             # Pairs without training data have no random numbers.
             for own in rows[rows.any(dim=1)][:1] if table.has_base else ():
-                common[0].copy_(own)
-        self.model.views(deviations)["element_bias"].copy_(values["element_bias"])
+                table.common(self.latent)[0].copy_(own)
+        deviations = self.model.views(self.latent[: self.size])
+        deviations["element_bias"].copy_(values["element_bias"])
         self.expand(self.model.flat)
-
-    def _parts(self) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Deviations (n_parameters,), and the common (R, K) and own (T or 0, K) parts of the tables."""
-        deviations, rest = self.latent[: self.size], self.latent[self.size :]
-        pieces = rest.split([math.prod(shape) for shape in self.shapes])
-        views = [piece.view(shape) for piece, shape in zip(pieces, self.shapes)]
-        return deviations, list(zip(views[::2], views[1::2]))
 
     def decays(self) -> Iterator[tuple[slice, float]]:
         yield self.weights, 1.0
         yield slice(self.weights.stop, self.size), 0.0
-        for table, base, rest in self._places():
+        for table in self.tables:
             if table.has_base:
-                yield base, 0.0
-            yield rest, DECAY_OF_KIN
-
-    def _places(self) -> Iterator[tuple[Table, slice, slice]]:
-        """Where the base of each table, if it has one, and its other parts lie."""
-        place = self.size
-        for table, common, own in zip(self.tables, self.shapes[::2], self.shapes[1::2]):
-            width, start = common[1], place
-            place += math.prod(common) + math.prod(own)
-            base = slice(start, start + width * table.has_base)
-            yield table, base, slice(base.stop, place)
+                yield table.base, 0.0
+            yield slice(table.base.stop, table.stop), DECAY_OF_KIN
 
     def matrices(self) -> list[tuple[slice, tuple[int, ...]]]:
         """First weights alone, all their parts: coefficients have too many.
@@ -130,9 +109,11 @@ class Shared(Plain):
         """
         name, shape = "hidden_weight_0", self.model.shapes["hidden_weight_0"]
         found = [(self.stretches[name], shape)]
-        for table, base, rest in self._places():
+        for table in self.tables:
             if table.name == name:
-                found += [(base, (1, *shape[1:])), (rest, (table.n_rows - 1, *shape[1:]))]
+                found.append((table.base, (1, *shape[1:])))
+                rest = slice(table.base.stop, table.stop)
+                found.append((rest, (table.members.shape[1] - 1, *shape[1:])))
         return [(part, shape) for part, shape in found if part.start < part.stop]
 
     def pull(self, gradient: Tensor, shared: Tensor):
@@ -152,13 +133,12 @@ class Shared(Plain):
         if kernels_on(flat.device):
             self.pieces.expand(self.room, flat)
             return
-        deviations, parts = self._parts()
-        flat.copy_(deviations)
+        flat.copy_(self.latent[: self.size])
         views = self.model.views(flat)
-        for table, (common, own) in zip(self.tables, parts):
-            rows = table.members @ common
+        for table in self.tables:
+            rows = table.members @ table.common(self.latent)
             if table.end is not None:
-                rows = (rows + own).index_select(0, table.end.owner)
+                rows = (rows + table.own(self.latent)).index_select(0, table.end.owner)
             values = views[table.name]
             values += rows.view_as(values)
 
@@ -171,41 +151,53 @@ class Shared(Plain):
 class Table(NamedTuple):
     """What the T elements give to the rows of a parameter, which are elements or have one at an end.
 
-    ``members`` (T, R): 1 where an element takes a common part, else 0; the first may be the base.
+    Its parts lie in the latent tensor from ``place`` on: R common ones, and of pairs the elements'
+    own, each of ``width`` numbers.
     """
 
     name: str
     end: Segments | None  # rows by the element at their end; None where they are elements
-    members: Tensor
+    members: Tensor  # (T, R) 1 where an element takes a common part, else 0
+    has_base: bool  # whether the first part is the base
+    place: int
+    width: int
 
     @property
-    def n_rows(self) -> int:
-        return self.members.shape[1]
+    def base(self) -> slice:
+        """Where the base lies; empty without one."""
+        return slice(self.place, self.place + self.width * self.has_base)
 
     @property
-    def has_base(self) -> bool:
-        """Whether the first part is of all elements."""
-        return self.n_rows > 0 and bool(self.members[:, 0].all())
+    def own_place(self) -> int:
+        """Where the common parts end and the elements' own begin."""
+        return self.place + self.width * self.members.shape[1]
+
+    @property
+    def stop(self) -> int:
+        """Where the table ends."""
+        return self.own_place + self.width * len(self.members) * (self.end is not None)
+
+    def common(self, latent: Tensor) -> Tensor:
+        """The common parts (R, K)."""
+        return latent[self.place : self.own_place].view(-1, self.width)
+
+    def own(self, latent: Tensor) -> Tensor:
+        """The elements' own parts (T or 0, K)."""
+        return latent[self.own_place : self.stop].view(-1, self.width)
 
     def elements(self, n_rows: int) -> list[int]:
         """The element of each of ``n_rows`` rows."""
         return list(range(n_rows)) if self.end is None else self.end.owner.tolist()
 
-    def shapes(self, shapes: dict[str, tuple[int, ...]]) -> list[tuple[int, int]]:
-        """Of the common parts (R, K) and the elements' own (T or 0, K)."""
-        width = math.prod(shapes[self.name][1:])
-        return [(self.n_rows, width), (len(self.members) * (self.end is not None), width)]
-
 
 def kinship(elements: tuple[str, ...]) -> Tensor:
     """(T, R) 1 where an element belongs to a group or period that some elements have, not all."""
-    numbers = [ATOMIC_NUMBERS[element] for element in elements]
     columns = []
     for kind in (group, period):
-        places = torch.tensor([kind(number) for number in numbers])
-        columns += [(places == place).double() for place in places.unique()]
-    columns = [column for column in columns if 1 < column.sum() < len(elements)]
-    return torch.stack([torch.zeros(len(elements), dtype=torch.double), *columns], 1)[:, 1:]
+        places = [kind(ATOMIC_NUMBERS[element]) for element in elements]
+        columns += [[one == place for one in places] for place in sorted(set(places))]
+    columns = [column for column in columns if 1 < sum(column) < len(elements)]
+    return torch.tensor(columns, dtype=torch.double).view(-1, len(elements)).T
 
 
 def parametrisation_of(config: NepConfig) -> type[Plain]:

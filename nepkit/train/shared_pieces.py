@@ -46,29 +46,15 @@ class SharedPieces:
         launch(self.of_rows, gradient, shared)
         launch(self.of_own, shared, shared)
 
-    def _tables(self) -> Iterator[tuple[Table, int, int, int]]:
-        """The tables, where their common and own parts begin behind the deviations, their width."""
-        shapes, place = self.shared.shapes, 0
-        for table, common, own in zip(self.shared.tables, shapes[::2], shapes[1::2]):
-            yield table, place, place + math.prod(common), common[1]
-            place += math.prod(common) + math.prod(own)
-
-    def _of_members(self, table: Table, common: int, width: int) -> list[list[int]]:
-        """Where the common parts of each element begin in the latent tensor."""
-        begin = self.shared.size + common
-        return [
-            [begin + part * width for part in row.nonzero().flatten().tolist()]
-            for row in table.members
-        ]
-
     def _elements(self) -> Iterator[Row]:
         """What the elements give to the coefficients: common parts and their own."""
         place = len(self.shared.latent)
-        for table, common, own, width in self._tables():
+        for table in self.shared.tables:
             if table.end is not None:
-                for element, parts in enumerate(self._of_members(table, common, width)):
-                    yield place, width, [self.shared.size + own + element * width, *parts]
-                    place += width
+                for element, parts in enumerate(_of_members(table)):
+                    own = table.own_place + element * table.width
+                    yield place, table.width, [own, *parts]
+                    place += table.width
 
     def _rows(self) -> Iterator[Row]:
         """A row of a parameter: its deviation, and what its element or those at its ends give."""
@@ -77,11 +63,11 @@ class SharedPieces:
             name: [[self.shared.stretches[name].start + row * math.prod(shape)] for row in range(n)]
             for name, (n, *shape) in model.shapes.items()
         }
-        for table, common, _, width in self._tables():
-            given = self._of_members(table, common, width)
+        for table in self.shared.tables:
+            given = _of_members(table)
             if table.end is not None:
-                given = [[place + element * width] for element in range(len(given))]
-                place += len(given) * width
+                given = [[place + element * table.width] for element in range(len(given))]
+                place += len(given) * table.width
             rows = sources[table.name]
             for row, element in zip(rows, table.elements(len(rows))):
                 row += given[element]
@@ -91,25 +77,34 @@ class SharedPieces:
 
     def _from_rows(self) -> Iterator[Row]:
         """An element's own part, from the rows at whose end it is; common parts of networks."""
-        for table, common, own, width in self._tables():
-            begin = self.shared.stretches[table.name].start
+        for table in self.shared.tables:
+            begin, width = self.shared.stretches[table.name].start, table.width
             if table.end is None:
-                yield from self._common(table, common, begin, width)
+                yield from self._common(table, begin)
                 continue
             rows_of = [[] for _ in table.members]
             for row, element in enumerate(table.elements(len(table.end.owner))):
                 rows_of[element].append(begin + row * width)
             for element, rows in enumerate(rows_of):
-                yield own + element * width, width, rows
+                yield table.own_place - self.shared.size + element * width, width, rows
 
     def _from_own(self) -> Iterator[Row]:
         """Common parts of coefficients, from the elements' own."""
-        for table, common, own, width in self._tables():
+        for table in self.shared.tables:
             if table.end is not None:
-                yield from self._common(table, common, own, width)
+                yield from self._common(table, table.own_place - self.shared.size)
 
-    def _common(self, table: Table, common: int, begin: int, width: int) -> Iterator[Row]:
+    def _common(self, table: Table, begin: int) -> Iterator[Row]:
         """Common parts as sums over their members, whose rows begin at ``begin``."""
+        place, width = table.place - self.shared.size, table.width
         for part, members in enumerate(table.members.T):
             elements = members.nonzero().flatten().tolist()
-            yield common + part * width, width, [begin + e * width for e in elements]
+            yield place + part * width, width, [begin + e * width for e in elements]
+
+
+def _of_members(table: Table) -> list[list[int]]:
+    """Where the common parts of each element begin in the latent tensor."""
+    return [
+        [table.place + part * table.width for part in row.nonzero().flatten().tolist()]
+        for row in table.members
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .atoms import pull, pull_push, push
-from .crowd import meet
+from .crowd import meet, share
 from .jit import inlined, jit
 from .network import adjoint, weight_gradients
 
@@ -217,7 +217,7 @@ def backward(
     )  # fmt: skip
     meet(crowd)
     n_groups = len(radial_out)
-    first, last = n_groups * part // n_parts, n_groups * (part + 1) // n_parts
+    first, last = share(n_groups, part, n_parts)
     sum_rows(
         first, last, data, batch, radial.reshape(len(radial), radial_out.shape[1]),
         angular.reshape(len(angular), angular_out.shape[1]), radial_out, angular_out,

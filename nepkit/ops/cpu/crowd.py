@@ -53,3 +53,9 @@ def meet(crowd):
         looks += 1
         if looks > LOOKS:
             _lend()
+
+
+@inlined
+def share(count, part, n_parts):
+    """Which of ``count`` things are the ``part``'s of ``n_parts`` threads: first, and before which."""
+    return count * part // n_parts, count * (part + 1) // n_parts

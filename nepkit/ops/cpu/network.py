@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .crowd import share
 from .jit import inlined, jit
 
 
@@ -158,7 +159,7 @@ def weight_gradients(
             weight_out[layer], bias_out[layer],
         )  # fmt: skip
     value, value_dot, n_neurons = values[top], value_dots[top], output_out.shape[1]
-    first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
+    first, last = share(n_neurons, part, n_parts)
     for t in range(len(element_out)):
         output_out[t, first:last] = 0
         total = element_out.dtype.type(0)
@@ -175,7 +176,7 @@ def weight_gradients(
 def _sum_outer(part, n_parts, order, starts, bars, slopes, x, rate, out, bias_out):
     """Sum bar x + slope rate over the atoms of each type, for one part of the neurons."""
     n_neurons, zero = bars.shape[1], out.dtype.type(0)
-    first, last = n_neurons * part // n_parts, n_neurons * (part + 1) // n_parts
+    first, last = share(n_neurons, part, n_parts)
     for t in range(len(out)):
         out[t, first:last] = 0
         bias_out[t, first:last] = 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..gather import Stretches
 from .adamw import CHUNK, Moments, Rates, adamw
-from .crowd import meet
+from .crowd import meet, share
 from .jit import inlined, jit
 
 
@@ -66,7 +66,7 @@ def update(part, n_parts, crowd, plan, moved, rules, gradient, start, rate, weig
         _all_sums(part, n_parts, plan.of_own, moved.shared, moved.shared)
         meet(crowd)
         if taken:
-            first, last = _share(n_shared, part, n_parts)
+            first, last = share(n_shared, part, n_parts)
             adamw(n_own + first, n_own + last, moved.latent, rules, rates, moved.shared, n_own)
         meet(crowd)
         _all_sums(part, n_parts, plan.of_elements, moved.room, moved.room)
@@ -76,7 +76,7 @@ def update(part, n_parts, crowd, plan, moved, rules, gradient, start, rate, weig
         moved.skipped[0] += 0.0 if taken else 1.0
         moved.steps[:] += 1.0 if taken else 0.0
     # Some at once, which stay in the cache; the same ones whatever the number of threads.
-    first, last = _share(len(plan.edges) - 1, part, n_parts)
+    first, last = share(len(plan.edges) - 1, part, n_parts)
     for chunk in range(first, last):
         place, end = plan.edges[chunk], plan.edges[chunk + 1]
         if taken:
@@ -90,14 +90,9 @@ def update(part, n_parts, crowd, plan, moved, rules, gradient, start, rate, weig
 
 
 @inlined
-def _share(count, part, n_parts):
-    return count * part // n_parts, count * (part + 1) // n_parts
-
-
-@inlined
 def _squares(part, n_parts, gradient, squares):
     """Sums of fixed parts, so that their sum is that of any number of threads."""
-    first, last = _share(len(squares), part, n_parts)
+    first, last = share(len(squares), part, n_parts)
     for chunk in range(first, last):
         total = gradient.dtype.type(0)
         for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(gradient))):
@@ -108,7 +103,7 @@ def _squares(part, n_parts, gradient, squares):
 @inlined
 def _all_sums(part, n_parts, stretches, values, out):
     """A thread's share of the pieces."""
-    first, last = _share(len(stretches.place), part, n_parts)
+    first, last = share(len(stretches.place), part, n_parts)
     sums(first, last, stretches, values, out)
 
 
