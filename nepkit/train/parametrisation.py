@@ -26,8 +26,11 @@ class Plain:
         """Weight decay where nobody says one, for a model of so many elements."""
         return 0.0
 
+    pieces = None  # how kernels make the parameters, where it is more than to add ``start``
+
     def __init__(self, model: Nep):
-        self.latent = model.flat
+        self.latent = self.room = model.flat  # the latter with what kernels need behind it
+        self.start = model.flat[:0]  # added to the latent tensor, if anything
         self.weights, self.biases = model.weights_and_biases()
         self.model, ends = model, [0, *accumulate(map(math.prod, model.shapes.values()))]
         self.stretches = {name: slice(*pair) for name, pair in zip(model.shapes, pairwise(ends))}
@@ -66,7 +69,8 @@ class Anchored(Plain):
 
     def __init__(self, model: Nep):
         super().__init__(model)
-        self.start, self.latent = model.flat.clone(), torch.zeros_like(model.flat)
+        self.start = model.flat.clone()
+        self.latent = self.room = torch.zeros_like(model.flat)
 
     def decays(self) -> Iterator[tuple[slice, float]]:
         energies = self.stretches["element_bias"]

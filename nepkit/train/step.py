@@ -119,7 +119,8 @@ class Step:
 
             self.by_kernel = KernelUpdate(
                 self.parameters, self.optimizer, self.stage.weight_decay or 0.0,
-                self.stage.max_grad_norm, self.gradient, self.average, self.unusable, self.skipped,
+                self.stage.max_grad_norm, self.gradient, self.shared, self.average, self.unusable,
+                self.skipped,
             )  # fmt: skip
 
     def _gradient_of(self, part: slice) -> Tensor:

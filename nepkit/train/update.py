@@ -22,7 +22,8 @@ class KernelUpdate:
     """Clips, moves by AdamW, expands and averages: Step's update, in one pass over the parameters.
 
     The state remains that of ``optimizer``, a torch.optim.AdamW; it only comes to lie side by side.
-    ``gradient`` (n_parameters,), ``average`` (n_parameters,) and the counters are Step's.
+    ``gradient`` (n_parameters,), ``shared`` (to what is shared), ``average`` (n_parameters,) and the
+    counters are Step's.
     """
 
     def __init__(
@@ -32,24 +33,22 @@ class KernelUpdate:
         weight_decay: float,
         max_norm: float,
         gradient: Tensor,
+        shared: Tensor,
         average: Tensor,
         unusable: Tensor,
         skipped: Tensor,
     ):
         self.optimizer, size, latent = optimizer, len(gradient), parameters.latent
         steps, *means = side_by_side(optimizer)
-        shared = gradient.new_empty(len(latent) - size)
         squares = gradient.new_empty(math.ceil(size / CHUNK))
         flat, counters = parameters.model.flat, (unusable.view(1), skipped.view(1))
-        room = getattr(parameters, "room", latent)
-        moved = arrays([room, steps, flat, average, shared, squares, *counters])
+        moved = arrays([parameters.room, steps, flat, average, shared, squares, *counters])
         moved = Moved(Moments(*arrays([latent, *means])), *moved)
         group, parts = optimizer.param_groups[0], list(parameters.decays())
         edges = np.array([0, *(part.stop for part, _ in parts)])
         decay = np.array([weight_decay * share for _, share in parts])
         rules = Rules(group["betas"], group["eps"], max_norm, edges, decay)
-        start = getattr(parameters, "start", gradient[:0])
-        self.fixed = (plan_of(parameters), moved, rules, *arrays([gradient, start]))
+        self.fixed = (plan_of(parameters), moved, rules, *arrays([gradient, parameters.start]))
         self.n_parts = 1 + len(latent) // SHARE
 
     def __call__(self, weight: float):
@@ -66,7 +65,7 @@ class KernelUpdate:
 
 def plan_of(parameters: Plain) -> Plan:
     """The kernel's view of a parametrisation."""
-    pieces, none = getattr(parameters, "pieces", None), np.zeros(1, np.int32)
+    pieces, none = parameters.pieces, np.zeros(1, np.int32)
     if pieces is None:
         edges = np.append(np.arange(0, len(parameters.latent), CHUNK), len(parameters.latent))
         return Plan(edges, np.zeros_like(edges), *[Stretches(none, *[none[:0]] * 3)] * 4)
