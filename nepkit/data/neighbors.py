@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import vesin
 from ase.geometry import complete_cell
-from ase.neighborlist import primitive_neighbor_list
 
 from ..config import ModelSettings
 from ..errors import UserError
@@ -191,13 +190,14 @@ def _found(frame: Frame, cutoff: float, what: str) -> tuple[np.ndarray, np.ndarr
 
 def _found_by_ase(frame: Frame, box: np.ndarray, cutoff: float, what: str):
     """The same for wide and flat structures."""
+    from ase.neighborlist import primitive_neighbor_list  # with scipy, of which few runs have need
+
     i, j, distance, image, vectors = primitive_neighbor_list(
         "ijdSD", frame.pbc, box, frame.positions, cutoff
     )
     x, y, z = image.T
     forward = (x > 0) | ((x == 0) & ((y > 0) | ((y == 0) & (z > 0))))
-    once = (i < j) | ((i == j) & forward)
-    more = vectors if what == "D" else image
+    once, more = (i < j) | ((i == j) & forward), vectors if what == "D" else image
     return np.stack([i, j], axis=1)[once], distance[once], more[once]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .operator import operator
 from .policy import kernels_on
 from .segment import Linear, Segments
 
@@ -94,11 +95,7 @@ def permuted(values: Tensor, there: Tensor, back: Tensor) -> Tensor:
     return padded.index_select(0, there)
 
 
-@torch.library.custom_op(
-    "nepkit::tiles_of_groups",
-    mutates_args=(),
-    schema="(Tensor group, int n_groups, int tile) -> (Tensor, Tensor, Tensor)",
-)
+@operator("(Tensor group, int n_groups, int tile) -> (Tensor, Tensor, Tensor)")
 def tiles_of_groups(group, n_groups, tile):
     """Start of each group's tiles (G + 1,), group of each tile, and member in each slot; int32.
 

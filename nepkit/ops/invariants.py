@@ -9,15 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .operator import operator
 from .policy import kernels_on
 from .terms import QUARTIC_FACTOR
 
 
-@torch.library.custom_op(
-    "nepkit::descriptors",
-    mutates_args=(),
-    schema="(Tensor near, Tensor s, Tensor factors, Tensor coefficients, int quartic) -> Tensor",
-)
+@operator("(Tensor near, Tensor s, Tensor factors, Tensor coefficients, int quartic) -> Tensor")
 def descriptors(near, s, factors, coefficients, quartic):
     """q (N, D) of s_R (N, n_R) and s (N, n, L)."""
     if kernels_on(s.device):
@@ -36,11 +33,9 @@ def _(near, s, factors, coefficients, quartic):
     return s.new_empty(s.shape[0], near.shape[1] + coefficients.shape[0] * s.shape[1])
 
 
-@torch.library.custom_op(
-    "nepkit::descriptor_changes",
-    mutates_args=(),
-    schema="(Tensor near_dot, Tensor s, Tensor s_dot, Tensor q, Tensor factors,"
-    " Tensor coefficients, int quartic) -> Tensor",
+@operator(
+    "(Tensor near_dot, Tensor s, Tensor s_dot, Tensor q, Tensor factors,"
+    " Tensor coefficients, int quartic) -> Tensor"
 )
 def descriptor_changes(near_dot, s, s_dot, q, factors, coefficients, quartic):
     """Change of q (N, D) as the sums change by ``near_dot`` (N, n_R) and ``s_dot`` (N, n, L)."""
@@ -62,11 +57,9 @@ def _(near_dot, s, s_dot, q, factors, coefficients, quartic):
     return torch.empty_like(q)
 
 
-@torch.library.custom_op(
-    "nepkit::sum_slopes",
-    mutates_args=(),
-    schema="(Tensor q_slope, Tensor q, Tensor s, Tensor factors, Tensor coefficients, int quartic,"
-    " int n_radial) -> Tensor",
+@operator(
+    "(Tensor q_slope, Tensor q, Tensor s, Tensor factors, Tensor coefficients, int quartic,"
+    " int n_radial) -> Tensor"
 )
 def sum_slopes(q_slope, q, s, factors, coefficients, quartic, n_radial):
     """dU/ds (N, n, L) of dU/dq (N, D); ``factors`` and ``coefficients`` of the gradients."""
@@ -88,11 +81,9 @@ def _(q_slope, q, s, factors, coefficients, quartic, n_radial):
     return torch.empty_like(s)
 
 
-@torch.library.custom_op(
-    "nepkit::sum_gradients",
-    mutates_args=(),
-    schema="(Tensor q_bar, Tensor q_slope, Tensor q, Tensor q_dot, Tensor s, Tensor s_dot,"
-    " Tensor factors, Tensor coefficients, int quartic, int n_radial) -> Tensor",
+@operator(
+    "(Tensor q_bar, Tensor q_slope, Tensor q, Tensor q_dot, Tensor s, Tensor s_dot,"
+    " Tensor factors, Tensor coefficients, int quartic, int n_radial) -> Tensor"
 )
 def sum_gradients(q_bar, q_slope, q, q_dot, s, s_dot, factors, coefficients, quartic, n_radial):
     """Gradient to s (N, n, L) of sum of q_bar q + dU/dq dq, where dq is the change of q as s changes

@@ -12,17 +12,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .operator import operator
 from .policy import kernels_on
 
 # The least that matrix instructions take: small batches make many tiles.
 ATOM_TILE = 16
 
 
-@torch.library.custom_op(
-    "nepkit::layer_values",
-    mutates_args=(),
-    schema="(Tensor inputs, Tensor weight, Tensor bias, Tensor member, Tensor tile_type) -> Tensor",
-)
+@operator("(Tensor inputs, Tensor weight, Tensor bias, Tensor member, Tensor tile_type) -> Tensor")
 def layer_values(inputs, weight, bias, member, tile_type):
     """v (N, H) of ``inputs`` (N, A)."""
     if kernels_on(inputs.device):
@@ -38,11 +35,9 @@ def _(inputs, weight, bias, member, tile_type):
     return inputs.new_empty(inputs.shape[0], weight.shape[1])
 
 
-@torch.library.custom_op(
-    "nepkit::layer_rates",
-    mutates_args=(),
-    schema="(Tensor tangents, Tensor weight, Tensor values, Tensor member, Tensor tile_type)"
-    " -> (Tensor, Tensor)",
+@operator(
+    "(Tensor tangents, Tensor weight, Tensor values, Tensor member, Tensor tile_type)"
+    " -> (Tensor, Tensor)"
 )
 def layer_rates(tangents, weight, values, member, tile_type):
     """Changes of x and v (N, H) as the inputs change by ``tangents`` (N, A)."""
@@ -60,11 +55,9 @@ def _(tangents, weight, values, member, tile_type):
     return torch.empty_like(values), torch.empty_like(values)
 
 
-@torch.library.custom_op(
-    "nepkit::layer_slopes",
-    mutates_args=(),
-    schema="(Tensor values, Tensor slope, Tensor element, Tensor weight, Tensor member,"
-    " Tensor tile_type, bool last) -> (Tensor, Tensor, Tensor)",
+@operator(
+    "(Tensor values, Tensor slope, Tensor element, Tensor weight, Tensor member,"
+    " Tensor tile_type, bool last) -> (Tensor, Tensor, Tensor)"
 )
 def layer_slopes(values, slope, element, weight, member, tile_type, last):
     """dU/dx (N, H) and dU/d(inputs) (N, A) of dU/dv = ``slope``, and U (N,), of the last layer."""
@@ -88,11 +81,9 @@ def _(values, slope, element, weight, member, tile_type, last):
     return torch.empty_like(values), below, values.new_empty(values.shape[0] if last else 0)
 
 
-@torch.library.custom_op(
-    "nepkit::layer_bars",
-    mutates_args=(),
-    schema="(Tensor values, Tensor rates, Tensor slope, Tensor bar, Tensor weight, Tensor member,"
-    " Tensor tile_type, bool last) -> (Tensor, Tensor)",
+@operator(
+    "(Tensor values, Tensor rates, Tensor slope, Tensor bar, Tensor weight, Tensor member,"
+    " Tensor tile_type, bool last) -> (Tensor, Tensor)"
 )
 def layer_bars(values, rates, slope, bar, weight, member, tile_type, last):
     """Gradients to x (N, H) and to the inputs (N, A) of what ``bar`` (N, H) is the gradient to v of,
@@ -118,11 +109,9 @@ def _(values, rates, slope, bar, weight, member, tile_type, last):
     return torch.empty_like(values), values.new_empty(values.shape[0], weight.shape[2])
 
 
-@torch.library.custom_op(
-    "nepkit::layer_gradients",
-    mutates_args=(),
-    schema="(Tensor bars, Tensor inputs, Tensor slopes, Tensor tangents, Tensor member,"
-    " Tensor? energy_bar, Tensor? values, Tensor? changes) -> Tensor",
+@operator(
+    "(Tensor bars, Tensor inputs, Tensor slopes, Tensor tangents, Tensor member,"
+    " Tensor? energy_bar, Tensor? values, Tensor? changes) -> Tensor"
 )
 def layer_gradients(bars, inputs, slopes, tangents, member, energy_bar, values, changes):
     """Gradients to the weights, from each tile: columns of W (H A), b (H) and, of the last layer,

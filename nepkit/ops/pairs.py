@@ -9,17 +9,16 @@ import torch
 from torch import Tensor
 
 from ..data.batch import VIRIAL_COLUMNS, VIRIAL_ROWS
+from .operator import operator
 from .policy import kernels_on
 from .segment import segment_sum
 
 
-@torch.library.custom_op(
-    "nepkit::sums_of_atoms",
-    mutates_args=(),
-    schema="(Tensor radial, Tensor angular, Tensor radial_slope, Tensor basis, Tensor harmonics,"
+@operator(
+    "(Tensor radial, Tensor angular, Tensor radial_slope, Tensor basis, Tensor harmonics,"
     " Tensor unit, Tensor vectors, Tensor half, Tensor first_row, Tensor second_row,"
     " Tensor radial_order, Tensor angular_order, Tensor row_start, Tensor radial_start,"
-    " Tensor angular_start, Tensor? half_place=None, Tensor? angular_place=None) -> Tensor",
+    " Tensor angular_start, Tensor? half_place=None, Tensor? angular_place=None) -> Tensor"
 )
 def sums_of_atoms(
     radial, angular, radial_slope, basis, harmonics, unit, vectors, half, first_row, second_row,
@@ -64,11 +63,9 @@ def _(radial, angular, radial_slope, basis, harmonics, unit, vectors, half, firs
     return radial.new_empty(row_start.shape[0] - 1, 9)
 
 
-@torch.library.custom_op(
-    "nepkit::changes_of_pairs",
-    mutates_args=(),
-    schema="(Tensor forces, Tensor virials, Tensor center, Tensor neighbor, Tensor frame,"
-    " Tensor vectors, Tensor unit, Tensor? place=None) -> Tensor",
+@operator(
+    "(Tensor forces, Tensor virials, Tensor center, Tensor neighbor, Tensor frame,"
+    " Tensor vectors, Tensor unit, Tensor? place=None) -> Tensor"
 )
 def changes_of_pairs(forces, virials, center, neighbor, frame, vectors, unit, place=None):
     """v = F_i - F_j - W^T r and v . r/|r| of each pair (H, 4), of dL/dF (N, 3) and dL/dW (B, 6)."""
@@ -89,12 +86,10 @@ def _(forces, virials, center, neighbor, frame, vectors, unit, place=None):
     return forces.new_empty(center.shape[0], 4)
 
 
-@torch.library.custom_op(
-    "nepkit::row_sums_of_changes",
-    mutates_args=(),
-    schema="(Tensor change, Tensor radial_slope, Tensor basis, Tensor harmonics, Tensor half,"
+@operator(
+    "(Tensor change, Tensor radial_slope, Tensor basis, Tensor harmonics, Tensor half,"
     " Tensor radial_order, Tensor angular_order, Tensor radial_start, Tensor angular_start,"
-    " Tensor? half_place=None, Tensor? angular_place=None) -> (Tensor, Tensor)",
+    " Tensor? half_place=None, Tensor? angular_place=None) -> (Tensor, Tensor)"
 )
 def row_sums_of_changes(
     change, radial_slope, basis, harmonics, half,

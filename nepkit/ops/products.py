@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .operator import operator
 from .policy import kernels_on
 from .segment import segment_sum
 
@@ -16,12 +17,10 @@ from .segment import segment_sum
 ROW_TILE = 16
 
 
-@torch.library.custom_op(
-    "nepkit::contracted_rows",
-    mutates_args=(),
-    schema="(Tensor radial, Tensor angular, Tensor radial_coefficients,"
+@operator(
+    "(Tensor radial, Tensor angular, Tensor radial_coefficients,"
     " Tensor angular_coefficients, Tensor group, Tensor row_start, Tensor? place=None)"
-    " -> (Tensor, Tensor)",
+    " -> (Tensor, Tensor)"
 )
 def contracted_rows(
     radial, angular, radial_coefficients, angular_coefficients, group, row_start, place=None
@@ -51,11 +50,9 @@ def _(radial, angular, radial_coefficients, angular_coefficients, group, row_sta
     return radial.new_empty(n_atoms, n_radial), angular.new_empty(shape)
 
 
-@torch.library.custom_op(
-    "nepkit::expanded_rows",
-    mutates_args=(),
-    schema="(Tensor q_slope, Tensor slope, Tensor radial_coefficients,"
-    " Tensor angular_coefficients, Tensor group, Tensor center) -> (Tensor, Tensor)",
+@operator(
+    "(Tensor q_slope, Tensor slope, Tensor radial_coefficients,"
+    " Tensor angular_coefficients, Tensor group, Tensor center) -> (Tensor, Tensor)"
 )
 def expanded_rows(q_slope, slope, radial_coefficients, angular_coefficients, group, center):
     """G_R (R, K_R) and G_A (R, K_A, L): sum over n of c[g, n, k] dU/ds[center, n, l].
@@ -80,12 +77,10 @@ def _(q_slope, slope, radial_coefficients, angular_coefficients, group, center):
     return slope.new_empty(n_rows, radial_coefficients.shape[2]), angular
 
 
-@torch.library.custom_op(
-    "nepkit::coefficient_products",
-    mutates_args=(),
-    schema="(Tensor q_bar, Tensor s_bar, Tensor q_slope, Tensor slope, Tensor radial,"
+@operator(
+    "(Tensor q_bar, Tensor s_bar, Tensor q_slope, Tensor slope, Tensor radial,"
     " Tensor angular, Tensor radial_tangent, Tensor angular_tangent, Tensor center, Tensor member,"
-    " int n_radial, Tensor? place=None) -> Tensor",
+    " int n_radial, Tensor? place=None) -> Tensor"
 )
 def coefficient_products(
     q_bar, s_bar, q_slope, slope, radial, angular, radial_tangent, angular_tangent, center, member,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from .operator import operator
 from .policy import kernels_on
 
 
@@ -54,11 +55,7 @@ class Linear(torch.autograd.Function):
         return ctx.back(gradient), None, None
 
 
-@torch.library.custom_op(
-    "nepkit::segment_sum",
-    mutates_args=(),
-    schema="(Tensor values, Tensor? order, Tensor start, int typical) -> Tensor",
-)
+@operator("(Tensor values, Tensor? order, Tensor start, int typical) -> Tensor")
 def segment_sum(values, order, start, typical):
     """Sum ``values[order[p]]`` (M, W) over each segment of p -> (S, W); see Segments."""
     if kernels_on(values.device):
