@@ -45,6 +45,7 @@ from nepkit.ops.triton import (
     segment,
     tangents,
     tiles,
+    update,
 )
 from nepkit.ops.triton.launch import TABLE, of_width, padded
 
@@ -57,11 +58,13 @@ INDICES = {
     "close", "turned", "kind", "place", "length",
 }  # fmt: skip
 WIDE = {"frames", "offsets"}
+COUNTERS = {"steps", "unusable", "skipped", "rate_at", "weight_at"}  # float32 whatever the rest
 POSITIONS = {"positions", "shifts"}  # float64 whatever the rest: only differences are rounded
 COUNTS = {
     "n_rows", "n_atoms", "n_items", "n_segments", "width", "n_halves", "n_frames", "n_parts",
     "n_offsets", "n_source", "size", "stride", "column",
     "n_members", "n_groups", "n_chunks", "n_tiles", "first", "n_types", "n_k", "l_max", "n_shifts",
+    "n_own", "n_all", "n_squares",
 }  # fmt: skip
 # An ordinary model, and a large one: the numbers of functions, components and so on.
 MODELS = {
@@ -114,6 +117,9 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
     l_max = int((n_l + 1) ** 0.5) - 1
     moving = {"N": n_a, "L": n_l, "LP": padded(n_l), "l_max": l_max}
     moving_near = {"N": n_r, "NP": padded(n_r)}
+    rules = {"BETA": 0.9, "BETA_SQUARE": 0.999, "EPS": 1e-8, "MAX_NORM": 1.0, "COUPLED": False}
+    rules |= {"LOG_BETA": -0.1, "LOG_BETA_SQUARE": -0.001, "SERIES_BELOW": update.SERIES_BELOW}
+    squares = {"SQUARES": 256}
     layer = {"A": width, "H": size["H"], "TILE": ATOM_TILE}
     return {
         "frames of a batch": Kernel(assembly.frames_kernel, "", {"FRAMES": 128}, 4),
@@ -161,6 +167,9 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         ),
         "shared parts": Kernel(gather.gather_kernel, "gather", {"COLUMNS": Pieces.COLUMNS}),
         "sums over many": Kernel(gather.gather_kernel, "gather_long", {"COLUMNS": Pieces.COLUMNS}),
+        "squares": Kernel(update.squares_kernel, "squares", {}),
+        "AdamW": Kernel(update.move_kernel, "move", rules | squares),
+        "average": Kernel(update.average_kernel, "average", {"ANCHORED": True} | squares),
         "turned pairs, moving": Kernel(moving_close.turned_kernel, "moving_turned", {}),
         "vectors, moving": Kernel(moving_close.vectors_kernel, "moving_vectors", {}),
         "close pairs, moving": Kernel(moving_close.close_kernel, "moving_close", {}),
@@ -234,6 +243,7 @@ def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
         else:
             kind = "i64" if name in wide else "i32" if name in indices else dtype
             kind = "fp64" if name in POSITIONS - indices else kind
+            kind = "fp32" if name in COUNTERS else kind
             signature[name] = f"*{kind}"
             attributes[(place,)] = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
     source = ASTSource(kernel.function, signature, constants, attributes)

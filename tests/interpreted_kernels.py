@@ -46,9 +46,13 @@ from nepkit.ops.terms import terms_of
 from nepkit.ops.triton.assembly import Assembly
 from nepkit.ops.triton.loss import BatchLoss
 from nepkit.train import shared as shared_base
+from nepkit.train.gpu_update import GpuUpdate
+from nepkit.train.initial import new_model
 from nepkit.train.loss import loss, rules_of
 from nepkit.train.loss import sums as error_sums
 from nepkit.train.objective import analytic, fused
+from nepkit.train.parametrisation import Anchored, Plain
+from nepkit.train.step import Step
 from nepkit.units import ELEMENTS
 
 EVERY = tuple(HIGHER_INVARIANTS)
@@ -294,7 +298,7 @@ def test_batches_are_cut_out_the_same(name):
     for left_out in range(min(3, len(frames))):
         members = generator.permutation(len(frames))[: len(frames) - left_out]
         sizes = ladder.sizes(members)
-        padded = ladder.frames(members, sizes)
+        padded = torch.from_numpy(ladder.frames(members, sizes))
         found, wanted = assembly.batch(padded, sizes), structures.batch(padded, sizes)
         for one, other in zip(tensors(found), tensors(wanted), strict=True):
             assert one.dtype == other.dtype and torch.equal(one, other)
@@ -421,3 +425,47 @@ def test_a_shared_base(elements, dtype):
         return flat, shared
 
     agree(*both(done))
+
+
+@dtypes
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+@pytest.mark.parametrize("kind", ["plain", "anchored", "shared"])
+def test_updates(kind, name, dtype):
+    """Steps of random gradients: number 1 is not finite, 2 is clipped, 3 is not."""
+    settings = model_settings(("Si", "Ge", "C", "O"), invariants=EVERY)
+    frames = [*odd_frames(settings.elements).values()]
+    kinds = {"plain": Plain, "anchored": Anchored, "shared": shared_base.Shared}
+    rules, steps = Stage(optimizer=name, weight_decay=0.4, max_grad_norm=3.0), []
+    for _ in range(2):
+        prepared = make_ready(frames, settings)
+        model = new_model(settings, [prepared], 3, device="cpu", dtype=dtype)
+        with reference_path():
+            steps.append(
+                Step(
+                    model, prepared.structures, rules, use_virial=False, parametrisation=kinds[kind]
+                )
+            )
+    ours, plain = steps
+    update = GpuUpdate(
+        ours.parameters, ours.optimizer, rules.max_grad_norm, ours.average, ours.unusable,
+        ours.skipped,
+    )  # fmt: skip
+    start = ours.model.flat.clone()
+    for number in range(5):
+        gradient = random(dtype, len(model.flat)) * (1e-3 if number == 3 else 1.0)
+        gradient[17] = torch.inf if number == 1 else gradient[17]
+        for step in steps:
+            step.gradient.copy_(gradient)
+        update(torch.tensor(1e-2), torch.tensor(0.3))
+        with reference_path():
+            plain._take_gradient(torch.tensor(1e-2), torch.tensor(0.3, dtype=dtype))
+        found, wanted = (
+            [s.parameters.latent, s.average, s.unusable, s.skipped, *s.optimizer.state().values()]
+            for s in steps
+        )
+        # Plain torch has the factor that clips in float32.
+        tolerance = 2e-8 if dtype == torch.float64 else 1e-5
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    assert ours.skipped == 1 and ours.optimizer.steps == 4
+    assert (ours.model.flat - start).abs().max() > 1e-3

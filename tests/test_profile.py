@@ -214,7 +214,7 @@ def test_graphs_are_passed_over_for_direct_steps():
 
     graphs, taken = StepGraphs.__new__(StepGraphs), []
     graphs.feed, graphs.parts, graphs.direct, graphs.graphs = Feed(), 1, True, {}
-    graphs.state, graphs.world, graphs.deal = lambda: [torch.zeros(1)], ALONE, np.atleast_2d
+    graphs.device, graphs.world, graphs.deal = torch.device("cpu"), ALONE, np.atleast_2d
     graphs.advance = lambda batches: iter(taken.extend(batches) or ())
     graphs(np.array([3, 1]))
     assert taken == [([3, 1], 2)] and not graphs.graphs

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from .batch import Batch, Sizes
 from .structures import Structures
@@ -29,7 +28,7 @@ class Ladder:
 
     def __init__(self, structures: Structures):
         self.structures = structures
-        self.mean = structures.counts.mean(0) if len(structures) else np.ones(4)
+        self.mean = structures.counts.mean(0).tolist() if len(structures) else [1.0] * 4
         self.counts = np.concatenate([structures.counts, np.zeros((1, 4), np.int64)])
 
     def sizes(self, frames: np.ndarray) -> Sizes:
@@ -37,27 +36,28 @@ class Ladder:
 
         Of several batches (S, B), filled up with -1, the room that is enough for any.
         """
-        needed = self.counts[frames].sum(-2).reshape(-1, 4).max(0)
+        needed = np.add.reduce(self.counts[frames], -2)
+        needed = (needed if needed.ndim == 1 else needed.max(0)).tolist()
         most = max(n / mean for n, mean in zip(needed, self.mean) if n)
-        room = self.mean * STEP ** math.ceil(math.log(most) / math.log(STEP))
-        room = [max(size, n) for size, n in zip(room.tolist(), needed.tolist())]
+        rung = STEP ** math.ceil(math.log(most) / math.log(STEP))
+        room = [max(mean * rung, n) for n, mean in zip(needed, self.mean)]
         # Frames cost next to nothing.
         n_frames = 2 ** math.ceil(math.log2(frames.shape[-1] + 1))
-        return Sizes(*(_blocks(size + 1, r) for size, r in zip((n_frames, *room), REMAINDERS)))
+        return Sizes(*map(_blocks, (n_frames, *room), REMAINDERS))
 
-    def frames(self, frames: np.ndarray, sizes: Sizes) -> Tensor:
-        """``frames`` (B,) and the empty frame as often as ``sizes`` have room: int64, on the host."""
-        result = torch.full((sizes.frames,), len(self.structures))
-        result[: len(frames)] = torch.as_tensor(frames)
+    def frames(self, frames: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """``frames`` (B,) and the empty frame as often as ``sizes`` have room: int64."""
+        result = np.full(sizes.frames, len(self.structures), np.int64)
+        result[: len(frames)] = frames
         return result
 
     def batch(self, frames: np.ndarray, sizes: Sizes | None = None) -> Batch:
         """The batch of ``frames`` (B,), filled up to their own rung or to ``sizes``."""
         sizes = self.sizes(frames) if sizes is None else sizes
-        padded = self.frames(frames, sizes).to(self.structures.device)
+        padded = torch.from_numpy(self.frames(frames, sizes)).to(self.structures.device)
         return self.structures.batch(padded, sizes)
 
 
 def _blocks(size: float, remainder: int) -> int:
-    """The smallest number of at least ``size`` that leaves ``remainder`` modulo BLOCK."""
-    return BLOCK * max(math.ceil((size - remainder) / BLOCK), 1) + remainder
+    """The smallest number above ``size``, by 1 at least, that leaves ``remainder`` modulo BLOCK."""
+    return BLOCK * max(math.ceil((size + 1 - remainder) / BLOCK), 1) + remainder

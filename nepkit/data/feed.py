@@ -39,10 +39,9 @@ class Resident:
     def __init__(self, structures: Structures, cut: Callable[[Tensor, Sizes], Batch]):
         self.cut, self.ladder = cut, Ladder(structures)
 
-    def inputs(self, parts: list[Part]) -> list[list[Tensor]]:
-        """What ``batch`` needs of each part of a batch."""
-        # torch keeps pinned memory until the copies out of it are done.
-        return [[self.ladder.frames(*part).pin_memory()] for part in parts]
+    def inputs(self, parts: list[Part]) -> list[list[np.ndarray]]:
+        """What ``batch`` needs of each part of a batch, on the host."""
+        return [[self.ladder.frames(*part)] for part in parts]
 
     def batch(self, inputs: list[Tensor], sizes: Sizes) -> Batch:
         """The batch, filled up to ``sizes``."""

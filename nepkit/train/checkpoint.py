@@ -11,7 +11,7 @@ from ..config import NepConfig
 from ..errors import UserError
 from ..files import digest, write_atomically
 
-VERSION = 4
+VERSION = 5
 NAME = "checkpoint.pt"
 # The entries that every checkpoint has.
 ENTRIES = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.feed import Part, Resident, Streamed
+from ..data.outbox import Outbox
 from ..data.structures import Structures
 from ..ops.capture import nothing_collected
 from ..ops.policy import during, kernels_on
@@ -47,6 +49,7 @@ class StepGraphs:
 
     def __init__(
         self,
+        device: torch.device,
         feed: Resident | Streamed,
         deal: Callable[[np.ndarray], np.ndarray],
         world: World,
@@ -55,7 +58,8 @@ class StepGraphs:
         state: Callable[[], list[Tensor]],
         tell: Callable[[str], None],
     ):
-        self.feed, self.deal, self.world, self.state = feed, deal, world, state
+        self.device, self.feed, self.deal, self.world = device, feed, deal, world
+        self.state = state
         self.advance, self.differentiate = advance, differentiate
         self.tell = tell
         # On ROCm a graph has to show first that it repeats what direct steps do.
@@ -67,7 +71,8 @@ class StepGraphs:
 
     def forget(self):
         """Drop all graphs: what they have captured has changed."""
-        self.graphs: dict[tuple, tuple[list[Segment] | None, list]] = {}
+        # Of each rung: its graph, its inputs on the device, and what fills those.
+        self.graphs: dict[tuple, tuple[list[Segment] | None, list, list[Callable]]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def prepare(self, frames: np.ndarray):
@@ -95,10 +100,11 @@ class StepGraphs:
 
     def _split(self, shares: np.ndarray) -> list[Part]:
         """The parts of this process, each with room for that of any."""
-        parts = []
-        for members in np.array_split(shares, min(self.parts, shares.shape[1]), axis=1):
-            own = members[self.world.rank]
-            parts.append(Part(own[own >= 0], self.feed.ladder.sizes(members)))
+        parts, number = [], min(self.parts, shares.shape[1])
+        for members in np.array_split(shares, number, axis=1) if number > 1 else [shares]:
+            own, alone = members[self.world.rank], self.world.size == 1
+            sizes = self.feed.ladder.sizes(own if alone else members)
+            parts.append(Part(own if alone else own[own >= 0], sizes))
         return parts
 
     def _split_further(self, shares: np.ndarray):
@@ -117,20 +123,23 @@ class StepGraphs:
         if self.direct or full or self.trusted is False:
             return None, self._static(inputs), sizes
         if key not in self.graphs:
-            self.graphs[key] = self._agreed(inputs, sizes)
-        segments, static = self.graphs[key]
-        _copy(static, inputs)
+            static = self._static(inputs)
+            self.graphs[key] = self._agreed(static, sizes), static, _senders(static, inputs)
+        segments, static, senders = self.graphs[key]
+        for send, value in zip(senders, chain.from_iterable(inputs)):
+            send(value)
         return segments, static, sizes
 
-    def _agreed(self, inputs: list, sizes: list) -> tuple[list[Segment] | None, list]:
+    def _agreed(self, static: list, sizes: list) -> list[Segment] | None:
         """A capture; where memory does not suffice for that of one process, it fails for all."""
         if self.world.size == 1:
-            return self._captured(inputs, sizes)
+            return self._captured(static, sizes)
+        captured, failed = None, False
         try:
-            captured = self._captured(inputs, sizes)
+            captured = self._captured(static, sizes)
         except torch.OutOfMemoryError:
-            captured = None
-        if self.world.total(np.array([captured is None], float))[0]:
+            failed = True
+        if self.world.total(np.array([failed], float))[0]:
             raise torch.OutOfMemoryError
         return captured
 
@@ -153,14 +162,13 @@ class StepGraphs:
 
     def _static(self, inputs: list) -> list[list[Tensor]]:
         """``inputs`` in tensors of their own on the device."""
-        device = self.state()[0].device
-        static = [[torch.empty_like(t, device=device) for t in tensors] for tensors in inputs]
-        _copy(static, inputs)
-        return static
+        return [
+            [torch.as_tensor(values, device=self.device).clone() for values in of_part]
+            for of_part in inputs
+        ]
 
-    def _captured(self, inputs: list, sizes: list) -> tuple[list[Segment] | None, list]:
-        device = self.state()[0].device
-        static = self._static(inputs)
+    def _captured(self, static: list, sizes: list) -> list[Segment] | None:
+        device = self.device
         # Everything is compiled and tuned before the capture, on a stream of its own, as torch
         # asks for.
         stream = torch.cuda.Stream(device)
@@ -175,8 +183,8 @@ class StepGraphs:
                 self.tell(
                     "graphs of whole steps are not to be relied on here: steps run one by one"
                 )
-                return None, static
-        return segments, static
+                return None
+        return segments
 
     def _segments(self, work: Callable[[], Iterator[Tensor]]) -> list[Segment]:
         """``work`` as graphs: one, or one up to each sum over the processes."""
@@ -208,10 +216,13 @@ class StepGraphs:
         return all(map(torch.equal, *found))
 
 
-def _copy(static: list[list[Tensor]], inputs: list[list[Tensor]]):
-    for there, here in zip(static, inputs):
-        for target, source in zip(there, here):
-            target.copy_(source, non_blocking=True)
+def _senders(static: list[list[Tensor]], inputs: list) -> list[Callable]:
+    """What fills each tensor of ``static`` with others that come as ``inputs`` did."""
+    pairs = zip(chain.from_iterable(static), chain.from_iterable(inputs))
+    return [
+        Outbox(target).send if isinstance(values, np.ndarray) else target.copy_
+        for target, values in pairs
+    ]
 
 
 def feed_of(structures: Structures, device: torch.device) -> Resident | Streamed:

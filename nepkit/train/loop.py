@@ -193,7 +193,7 @@ class Run:
         numbers = [x for name in self.columns for x in numbers_of(found.get(name, UNKNOWN))]
         row = (total, l1, l2, *numbers[:6])
         self.loss_out.add(" ".join([f"{self.done}", *(f"{x:.10g}" for x in row)]))
-        rate = float(self.step.optimizer.param_groups[0]["lr"])
+        rate = self.step.rate
         start = f"{self.done},{self.number + 1},{self.seconds():.1f},{rate:.6g},{batch_loss:.8g}"
         self.history.add(",".join([start, *(f"{x:.8g}" for x in numbers)]))
         now = found[self.judged]

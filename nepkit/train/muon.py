@@ -12,6 +12,7 @@ seeds) energy 6.9 and 7.9 meV/atom, forces 107 and 115 meV/Å, virial 34 and 41 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,53 +23,39 @@ SIZE = 0.6
 FRESH = 0.05
 
 
-class Muon(torch.optim.AdamW):
-    """AdamW, but for groups marked ``matrices``: their parameters are batches of matrices (B, n, m).
+class Matrices(NamedTuple):
+    """A batch of matrices, each (B, n, m), with their gradient and its running mean."""
 
-    ``found_inf`` and ``grad_scale`` act as in fused optimizers: a step without a finite gradient
-    changes nothing.
+    values: Tensor
+    gradient: Tensor
+    momentum: Tensor
+    decay: float  # weight decay
+
+
+def move(batches: list[Matrices], rate: float | Tensor, sound: Tensor, scale: Tensor):
+    """Move ``batches`` by their gradients over ``scale`` (); ``sound`` (): 1, or 0 to change nothing.
+
+    Matrices of one shape are moved together: there are many small launches.
     """
+    for shape in {batch.values.shape[1:] for batch in batches}:
+        alike = [batch for batch in batches if batch.values.shape[1:] == shape]
+        directions, reached = zip(*(_direction(batch, sound, scale) for batch in alike))
+        counts = [len(batch.values) for batch in alike]
+        updates = orthogonalised(torch.cat(directions)).split(counts)
+        size = rate * SIZE * max(shape) ** 0.5
+        for batch, update, there in zip(alike, updates, reached):
+            batch.values.mul_(1.0 - sound * rate * batch.decay)
+            batch.values.sub_(there * size * update)
 
-    def step(self, closure: None = None):
-        groups = self.param_groups
-        self.param_groups = [group for group in groups if not group.get("matrices")]
-        try:
-            super().step(closure)
-        finally:
-            self.param_groups = groups
-        matrices = [
-            (p, group) for group in groups if group.get("matrices") for p in group["params"]
-        ]
-        with torch.no_grad():
-            for shape in {p.shape[1:] for p, _ in matrices}:
-                self._move([(p, group) for p, group in matrices if p.shape[1:] == shape])
 
-    def _move(self, matrices: list[tuple[Tensor, dict]]):
-        """Move batches of matrices of one shape, together: there are many small launches."""
-        sound = 1.0 - self.found_inf.to(matrices[0][0].dtype)
-        directions, reached = zip(*(self._direction(p, sound) for p, _ in matrices))
-        updates = orthogonalised(torch.cat(directions)).split([len(p) for p, _ in matrices])
-        for (parameter, group), update, there in zip(matrices, updates, reached):
-            rate = group["lr"] * SIZE * max(parameter.shape[1:]) ** 0.5
-            parameter.mul_(1.0 - sound * group["lr"] * group["weight_decay"])
-            parameter.sub_(there * rate * update)
-
-    def _direction(self, parameter: Tensor, sound: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the running mean of the gradient points, and which matrices move: 0 or 1 (B, 1, 1).
-
-        ``sound`` (): 0 where the gradient is not finite, else 1.
-        """
-        state = self.state[parameter]
-        if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-            state["step"] = torch.zeros((), device=parameter.device)  # AdamW looks for it
-        momentum, gradient = state["momentum"], torch.where(sound > 0, parameter.grad, 0.0)
-        gradient = gradient / getattr(self, "grad_scale", sound.new_ones(())).to(parameter.dtype)
-        # An update is of full size however old its gradients are: matrices that nothing in the
-        # batch depends on, those of its missing elements, decay and else stay as they are.
-        reached = sound * gradient.flatten(1).any(dim=1)[:, None, None]
-        momentum.lerp_(gradient, FRESH * reached)
-        return torch.lerp(gradient, momentum, 1.0 - FRESH), reached
+def _direction(batch: Matrices, sound: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the running mean of the gradient points, and which matrices move: 0 or 1 (B, 1, 1)."""
+    gradient = torch.where(sound > 0, batch.gradient, 0.0) / scale.to(sound.dtype)
+    # An update is of full size however old its gradients are: matrices that nothing in the
+    # batch depends on, those of its missing elements, decay and else stay as they are.
+    reached = sound * gradient.flatten(1).any(dim=1)[:, None, None]
+    batch.momentum.lerp_(gradient, FRESH * reached)
+    return torch.lerp(gradient, batch.momentum, 1.0 - FRESH), reached
 
 
 def cut(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,20 +12,21 @@ from torch import Tensor
 
 from ..config import Stage
 from ..data.batch import Batch
+from ..data.outbox import Outbox
 from ..data.structures import Structures
 from ..model.nep import Nep
-from ..ops.policy import fused_on, on_reference_path
+from ..ops.policy import fused_on, kernels_on, on_reference_path
 from ..ops.stages import stage
 from .gradient import BatchGradient, finished
 from .graph import StepGraphs, feed_of
 from .loss import LossResult
-from .muon import Muon, cut
+from .optimizer import Optimizer, clipping
 from .parametrisation import Plain
 from .world import ALONE, World
 
-# Parameters of a piece at least, and pieces at most, that the optimizer works on side by side.
-PIECE, MOST_PIECES = 8192, 32
-OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "muon": Muon}
+if TYPE_CHECKING:
+    from .gpu_update import GpuUpdate
+    from .update import KernelUpdate
 
 
 class Step:
@@ -72,63 +73,39 @@ class Step:
         device, self.graphs = model.flat.device, None
         # Learning rate, weight of new in the average, wish to stop, numbers of labels.
         self.scalars = torch.zeros(6, device=device)
+        self.numbers = Outbox(self.scalars)
         if device.type == "cuda" and not on_reference_path():
             self.graphs = StepGraphs(
-                feed_of(structures, device), self.batch.deal, world, self._advance,
+                device, feed_of(structures, device), self.batch.deal, world, self._advance,
                 self.batch.of_batches, self._changing, tell,
             )  # fmt: skip
+        self.rate = stage.learning_rate[0]  # of the last step
         self.begin_stage(stage)
 
     def begin_stage(self, stage: Stage):
         """Go on with the rules of ``stage`` and a new optimizer; biases never decay."""
         self.stage = stage
         self.batch.begin_stage(stage)
-        groups: dict[tuple[float, bool], list[Tensor]] = {}
-        matrices = self.parameters.matrices() if stage.optimizer == "muon" else []
-        for whole, share in self.parameters.decays():
-            for part, shape in cut(whole, matrices):
-                values, gradient = self.parameters.latent[part].detach(), self._gradient_of(part)
-                # The fused optimizer gives each piece to one block of threads.
-                size = max(PIECE, math.ceil(len(values) / MOST_PIECES))
-                pieces = [values.view(shape)] if shape else values.split(size)
-                of_pieces = [gradient.view(shape)] if shape else gradient.split(size)
-                for piece, of_piece in zip(pieces, of_pieces):
-                    piece.grad = of_piece
-                groups.setdefault((share, bool(shape)), []).extend(pieces)
-        decay = stage.weight_decay or 0.0
-        # One group of each kind, as each takes launches of its own.
-        groups = [
-            {"params": pieces, "weight_decay": share * decay, "matrices": as_matrices}
-            for (share, as_matrices), pieces in groups.items()
-        ]
-        on_gpu = self.graphs is not None
-        rate = self.scalars[0] if on_gpu else stage.learning_rate[0]
-        self.optimizer = OPTIMIZERS[stage.optimizer](groups, lr=rate, fused=True, capturable=on_gpu)
-        if on_gpu:
+        self.optimizer = Optimizer(
+            stage.optimizer, stage.weight_decay or 0.0, self.parameters, self.gradient, self.shared
+        )
+        if self.graphs is not None:
             self.graphs.forget()
-            # A step that is not taken makes the optimizer's state, which graphs change in place.
-            self.optimizer.found_inf = torch.ones_like(self.unusable)
-            self.optimizer.step()
-        self._take_kernel()
+        self.by_kernel = self._kernel()
 
-    def _take_kernel(self):
-        """Update by one kernel, where there is one."""
-        self.by_kernel = None
-        if self.stage.optimizer == "adamw" and fused_on(self.model.flat.device):
-            from .update import KernelUpdate
-
-            self.by_kernel = KernelUpdate(
-                self.parameters, self.optimizer, self.stage.weight_decay or 0.0,
-                self.stage.max_grad_norm, self.gradient, self.shared, self.average, self.unusable,
-                self.skipped,
-            )  # fmt: skip
-
-    def _gradient_of(self, part: slice) -> Tensor:
-        """The gradient to a part of the latent tensor."""
-        shift = len(self.gradient)
-        if part.stop <= shift:
-            return self.gradient[part]
-        return self.shared[part.start - shift : part.stop - shift]
+    def _kernel(self) -> KernelUpdate | GpuUpdate | None:
+        """The update by kernels, where there are such."""
+        device = self.model.flat.device
+        if kernels_on(device):
+            from .gpu_update import GpuUpdate as Kernel
+        elif self.stage.optimizer == "adamw" and fused_on(device):
+            from .update import KernelUpdate as Kernel
+        else:
+            return None
+        return Kernel(
+            self.parameters, self.optimizer, self.stage.max_grad_norm, self.average, self.unusable,
+            self.skipped,
+        )  # fmt: skip
 
     def warm_up(self, frames: np.ndarray):
         """Compile what has to be, and say what was, before the first step, on ``frames`` (B,)."""
@@ -161,21 +138,18 @@ class Step:
         counters. Nothing is read back to the host: the fused optimizer takes clipping and the
         finite flag from the device. ``stop``: whether this process wants to stop, for ``stops``.
         """
+        self.rate = rate
         # Early on the average forgets the start faster.
         decay = min(self.stage.ema, (1.0 + age) / (10.0 + age))
         if self.graphs is not None:
             labels = [0, 0, 0] if self.batch.labels is None else self.batch.labels[frames].sum(0)
-            numbers = [rate, 1.0 - decay, float(stop), *labels]
-            scalars = torch.tensor(numbers, dtype=torch.float32, pin_memory=True)
-            self.scalars.copy_(scalars, non_blocking=True)
+            self.numbers.send((rate, 1.0 - decay, float(stop), *labels))
             self.graphs(frames)
             return self.value
         with self.batch.evaluate.threads():
             self.batch.wish.fill_(stop)
             result = self.differentiate(frames)
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            self._update(1.0 - decay)
+            self._update(rate, 1.0 - decay)
         return result.value
 
     def differentiate(self, frames: np.ndarray) -> LossResult:
@@ -189,27 +163,24 @@ class Step:
             self.batch.totals[3:].copy_(self.scalars[3:])
         result = yield from self.batch.of_batches(batches)
         self.value.copy_(result.value)
-        self._update(self.scalars[1].to(self.average.dtype))
+        self._update(*self.scalars[:2])
 
-    def _update(self, weight: float | Tensor):
+    def _update(self, rate: float | Tensor, weight: float | Tensor):
         with stage("update"):
-            (self.by_kernel or self._take_gradient)(weight)
+            (self.by_kernel or self._take_gradient)(rate, weight)
 
-    def _take_gradient(self, weight: float | Tensor):
-        norm = self.gradient.norm()
+    def _take_gradient(self, rate: float | Tensor, weight: float | Tensor):
+        unusable, scale = clipping(self.gradient.norm(), self.stage.max_grad_norm)
         self.parameters.pull(self.gradient, self.shared)
-        unusable = (~(norm < math.inf)).float()  # 1 for infinity and NaN, else 0
         self.unusable.add_(1.0).mul_(unusable)
         self.skipped += unusable
-        self.optimizer.found_inf = unusable
-        self.optimizer.grad_scale = (norm / self.stage.max_grad_norm).clamp_min(1.0).float()
-        self.optimizer.step()
+        self.optimizer.step(rate, unusable, scale)
         self.parameters.expand(self.model.flat)
-        self.average.lerp_(self.model.flat, weight)
+        self.average += weight * (self.model.flat - self.average)
 
     def _changing(self) -> list[Tensor]:
         """The tensors that a step changes."""
-        kept = [values for state in self.optimizer.state.values() for values in state.values()]
+        kept = self.optimizer.state().values()
         changing = (self.parameters.latent, self.model.flat, self.average)
         return [*changing, self.unusable, self.skipped, self.value, *kept]
 
@@ -220,7 +191,7 @@ class Step:
             "latent": self.parameters.latent,
             "unusable": self.unusable,
             "skipped": self.skipped,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state(),
         }
 
     def load_state(self, state: dict):
@@ -228,10 +199,4 @@ class Step:
         self.parameters.latent.copy_(state["latent"])
         for name in ("average", "unusable", "skipped"):
             getattr(self, name).copy_(state[name])
-        # The rules are those of the stage: nep.in may have changed them since.
-        rules = self.optimizer.state_dict()["param_groups"]
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict({**state["optimizer"], "param_groups": rules})
-        for group, rate in zip(self.optimizer.param_groups, rates):
-            group["lr"] = rate  # not the copy that loading makes: a graph reads the rate of now
-        self._take_kernel()
+        self.optimizer.load_state(state["optimizer"])

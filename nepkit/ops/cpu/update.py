@@ -36,7 +36,7 @@ class Moved(NamedTuple):
 
     latent: Moments  # (M,)
     room: np.ndarray  # the latent tensor, and what elements give to coefficients behind it
-    steps: np.ndarray  # steps taken, once for each piece of the latent tensor
+    steps: np.ndarray  # (1,) taken
     flat: np.ndarray  # (P,)
     average: np.ndarray  # (P,)
     shared: np.ndarray  # (M - P,) gradient to what is shared
@@ -74,7 +74,7 @@ def update(part, n_parts, crowd, plan, moved, rules, gradient, start, rate, weig
     if part == 0:
         moved.unusable[0] = 0.0 if taken else moved.unusable[0] + 1.0
         moved.skipped[0] += 0.0 if taken else 1.0
-        moved.steps[:] += 1.0 if taken else 0.0
+        moved.steps[0] += 1.0 if taken else 0.0
     # Some at once, which stay in the cache; the same ones whatever the number of threads.
     first, last = share(len(plan.edges) - 1, part, n_parts)
     for chunk in range(first, last):

@@ -1,0 +1,52 @@
+"""What a step on a GPU does with its gradient, by Triton's kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..ops.triton.update import Rules, add_squares, average, move
+from .optimizer import BETAS, EPS, Optimizer, clipping
+from .parametrisation import Plain
+
+
+class GpuUpdate:
+    """Clips, moves, expands and averages: Step's update, in few launches.
+
+    The state is that of ``optimizer``. ``average`` (n_parameters,) and the counters are Step's.
+    """
+
+    def __init__(
+        self,
+        parameters: Plain,
+        optimizer: Optimizer,
+        max_norm: float,
+        average: Tensor,
+        unusable: Tensor,
+        skipped: Tensor,
+    ):
+        self.parameters, self.optimizer, self.average = parameters, optimizer, average
+        self.counters = optimizer.steps, unusable, skipped
+        self.rules = Rules(BETAS, EPS, max_norm, optimizer.name == "adam")
+        self.decay = torch.empty_like(parameters.latent)
+        for part in optimizer.parts:
+            self.decay[part.place] = part.decay if part.shape is None else -1.0
+        self.with_matrices = any(part.shape for part in optimizer.parts)
+
+    def __call__(self, rate: Tensor, weight: Tensor):
+        """Take the step with learning rate ``rate`` (); ``weight`` (): of the new in the average."""
+        parameters, optimizer = self.parameters, self.optimizer
+        gradient, shared, flat = optimizer.gradient, optimizer.shared, parameters.model.flat
+        parameters.pull(gradient, shared)
+        squares = add_squares(gradient)
+        move(
+            parameters.latent, optimizer.mean, optimizer.square, gradient, shared, self.decay,
+            squares, optimizer.steps, rate, self.rules,
+        )  # fmt: skip
+        if self.with_matrices:
+            optimizer.move_matrices(rate, *clipping(squares.sum().sqrt(), self.rules.max_norm))
+        if len(parameters.start) == 0:
+            parameters.expand(flat)
+        average(
+            flat, self.average, parameters.start, parameters.latent, squares, self.counters, weight
+        )
