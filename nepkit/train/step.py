@@ -98,7 +98,7 @@ class Step:
         device = self.model.flat.device
         if kernels_on(device):
             from .gpu_update import GpuUpdate as Kernel
-        elif self.stage.optimizer == "adamw" and fused_on(device):
+        elif self.stage.optimizer != "adam" and fused_on(device):
             from .update import KernelUpdate as Kernel
         else:
             return None

@@ -8,18 +8,21 @@ import numpy as np
 from torch import Tensor
 
 from ..ops.cpu.adamw import CHUNK, Moments, Rules
+from ..ops.cpu.muon import Matrices, room_for
 from ..ops.cpu.threads import arrays, run_together, thread_count
 from ..ops.cpu.update import Moved, Plan, update
 from ..ops.gather import Stretches
-from .optimizer import BETAS, EPS, Optimizer
+from .muon import FRESH, SIZE
+from .optimizer import BETAS, EPS, Optimizer, Part
 from .parametrisation import Plain
 
 # Numbers that are worth a thread.
 SHARE = 30_000
+MOST_THREADS = 64  # more than meet in a kernel without standing in each other's way
 
 
 class KernelUpdate:
-    """Clips, moves by AdamW, expands and averages: Step's update, in one pass over the parameters.
+    """Clips, moves, expands and averages: Step's update, in one pass over the parameters.
 
     The state is that of ``optimizer``. ``average`` (n_parameters,) and the counters are Step's.
     """
@@ -40,12 +43,14 @@ class KernelUpdate:
             parameters.room, optimizer.steps, parameters.model.flat, average, optimizer.shared,
             squares, unusable.view(1), skipped.view(1),
         ])  # fmt: skip
-        edges = np.array([0, *(part.place.stop for part in optimizer.parts)])
-        decay = np.array([part.decay for part in optimizer.parts])
+        parts, moved = optimizer.parts, Moved(moments, *moved)
+        edges = np.array([0, *(part.place.stop for part in parts)])
+        decay = np.array([-1.0 if part.shape else part.decay for part in parts])
         rules = Rules(BETAS, EPS, max_norm, edges, decay)
+        matrices, work = matrices_of(parts, moments.value.dtype)
         tensors = arrays([gradient, parameters.start])
-        self.fixed = (plan_of(parameters), Moved(moments, *moved), rules, *tensors)
-        self.n_parts = 1 + len(latent) // SHARE
+        self.fixed = (plan_of(parameters), moved, rules, matrices, *tensors)
+        self.n_parts = min(1 + (len(latent) + work) // SHARE, len(matrices.room))
 
     def __call__(self, rate: float, weight: float):
         """Take the step with learning rate ``rate``; ``weight``: of the new in the average."""
@@ -56,6 +61,23 @@ class KernelUpdate:
         plan, moved, *rest = self.fixed
         copies = Moved(Moments(*map(np.copy, moved.latent)), *map(np.copy, moved[1:]))
         run_together(update, 1, plan, copies, *rest, 0.0, 0.0)
+
+
+def matrices_of(parts: list[Part], dtype: np.dtype) -> tuple[Matrices, int]:
+    """The kernel's view of what Muon moves, and to how many numbers of AdamW that comes."""
+    each = [
+        (part.place.start + k * rows * columns, rows, columns, part.decay)
+        for part in parts
+        if part.shape is not None
+        for count, rows, columns in [part.shape]
+        for k in range(count)
+    ]
+    columns = np.array(each).reshape(-1, 4).T
+    place, rows, width = columns[:3].astype(np.int64)
+    most = max((room_for(n, m) for _, n, m, _ in each), default=0)
+    room = np.empty((MOST_THREADS, most), dtype)
+    work = sum(n * m * min(n, m) for _, n, m, _ in each)
+    return Matrices(place, rows, width, columns[3].copy(), FRESH, SIZE, room), work
 
 
 def plan_of(parameters: Plain) -> Plan:

@@ -31,7 +31,7 @@ class Rules(NamedTuple):
     eps: float
     max_norm: float  # of the gradient
     edges: np.ndarray  # (groups + 1,) where a group begins
-    decay: np.ndarray  # (groups,)
+    decay: np.ndarray  # (groups,) weight decay; below 0 for what is not moved here
 
 
 class Rates(NamedTuple):
@@ -52,8 +52,9 @@ def adamw(first, last, moments, rules, rates, gradient, shift):
     while first < last:
         end = min(last, rules.edges[group + 1], first + CHUNK)
         means, squares = moments.mean[first:end], moments.square[first:end]
-        _take(means, squares, gradient[first - shift : end - shift], rules.betas, rates.scale)
-        _move(moments.value[first:end], means, squares, rules.eps, rules.decay[group], rates)
+        if rules.decay[group] >= 0:
+            _take(means, squares, gradient[first - shift : end - shift], rules.betas, rates.scale)
+            _move(moments.value[first:end], means, squares, rules.eps, rules.decay[group], rates)
         first = end
         group += first == rules.edges[group + 1]
 

@@ -18,6 +18,7 @@ from ..gather import Stretches
 from .adamw import CHUNK, Moments, Rates, adamw
 from .crowd import meet, share
 from .jit import inlined, jit
+from .muon import move_matrices
 
 
 class Plan(NamedTuple):
@@ -46,8 +47,8 @@ class Moved(NamedTuple):
 
 
 @jit
-def update(part, n_parts, crowd, plan, moved, rules, gradient, start, rate, weight):
-    """Clip, move by AdamW, expand, average; a gradient that is not finite moves nothing.
+def update(part, n_parts, crowd, plan, moved, rules, matrices, gradient, start, rate, weight):
+    """Clip, move by AdamW and Muon, expand, average; a gradient that is not finite moves nothing.
 
     ``gradient`` (P,) is that to the parameters; ``start`` (P,) is added to the latent tensor, where
     it is not empty; ``weight`` is that of new parameters in the average.
@@ -68,6 +69,12 @@ def update(part, n_parts, crowd, plan, moved, rules, gradient, start, rate, weig
         if taken:
             first, last = share(n_shared, part, n_parts)
             adamw(n_own + first, n_own + last, moved.latent, rules, rates, moved.shared, n_own)
+    if taken and len(matrices.place) > 0:
+        first, last = share(len(matrices.place), part, n_parts)
+        move_matrices(
+            first, last, matrices.room[part], matrices, moved.latent, gradient, moved.shared, rates
+        )
+    if n_shared > 0:
         meet(crowd)
         _all_sums(part, n_parts, plan.of_elements, moved.room, moved.room)
     meet(crowd)
