@@ -446,10 +446,7 @@ def test_updates(kind, name, dtype):
                 )
             )
     ours, plain = steps
-    update = GpuUpdate(
-        ours.parameters, ours.optimizer, rules.max_grad_norm, ours.average, ours.unusable,
-        ours.skipped,
-    )  # fmt: skip
+    update = GpuUpdate(ours)
     start = ours.model.flat.clone()
     for number in range(5):
         gradient = random(dtype, len(model.flat)) * (1e-3 if number == 3 else 1.0)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from ..ops.triton.update import Rules, add_squares, average, move
-from .optimizer import BETAS, EPS, Optimizer, clipping
-from .parametrisation import Plain
+from .optimizer import BETAS, EPS, clipping
+
+if TYPE_CHECKING:
+    from .step import Step
 
 
 class GpuUpdate:
     """Clips, moves, expands and averages: Step's update, in few launches.
 
-    The state is that of ``optimizer``. ``average`` (n_parameters,) and the counters are Step's.
+    The state is that of ``step``: its optimizer, average and counters.
     """
 
-    def __init__(
-        self,
-        parameters: Plain,
-        optimizer: Optimizer,
-        max_norm: float,
-        average: Tensor,
-        unusable: Tensor,
-        skipped: Tensor,
-    ):
-        self.parameters, self.optimizer, self.average = parameters, optimizer, average
-        self.counters = optimizer.steps, unusable, skipped
-        self.rules = Rules(BETAS, EPS, max_norm, optimizer.name == "adam")
-        self.decay = torch.empty_like(parameters.latent)
-        for part in optimizer.parts:
+    def __init__(self, step: Step):
+        self.parameters, self.optimizer, self.average = (
+            step.parameters,
+            step.optimizer,
+            step.average,
+        )
+        self.counters = step.optimizer.steps, step.unusable, step.skipped
+        coupled = step.optimizer.name == "adam"
+        self.rules = Rules(BETAS, EPS, step.stage.max_grad_norm, coupled)
+        self.decay = torch.empty_like(step.parameters.latent)
+        for part in step.optimizer.parts:
             self.decay[part.place] = part.decay if part.shape is None else -1.0
-        self.with_matrices = any(part.shape for part in optimizer.parts)
+        self.with_matrices = any(part.shape for part in step.optimizer.parts)
 
     def __call__(self, rate: Tensor, weight: Tensor):
         """Take the step with learning rate ``rate`` (); ``weight`` (): of the new in the average."""

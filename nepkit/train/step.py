@@ -102,10 +102,7 @@ class Step:
             from .update import KernelUpdate as Kernel
         else:
             return None
-        return Kernel(
-            self.parameters, self.optimizer, self.stage.max_grad_norm, self.average, self.unusable,
-            self.skipped,
-        )  # fmt: skip
+        return Kernel(self)
 
     def warm_up(self, frames: np.ndarray):
         """Compile what has to be, and say what was, before the first step, on ``frames`` (B,)."""

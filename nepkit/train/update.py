@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from ..ops.cpu.adamw import CHUNK, Moments, Rules
 from ..ops.cpu.muon import Matrices, room_for
@@ -13,8 +13,11 @@ from ..ops.cpu.threads import arrays, run_together, thread_count
 from ..ops.cpu.update import Moved, Plan, update
 from ..ops.gather import Stretches
 from .muon import FRESH, SIZE
-from .optimizer import BETAS, EPS, Optimizer, Part
+from .optimizer import BETAS, EPS, Part
 from .parametrisation import Plain
+
+if TYPE_CHECKING:
+    from .step import Step
 
 # Numbers that are worth a thread.
 SHARE = 30_000
@@ -24,29 +27,22 @@ MOST_THREADS = 64  # more than meet in a kernel without standing in each other's
 class KernelUpdate:
     """Clips, moves, expands and averages: Step's update, in one pass over the parameters.
 
-    The state is that of ``optimizer``. ``average`` (n_parameters,) and the counters are Step's.
+    The state is that of ``step``: its optimizer, average and counters.
     """
 
-    def __init__(
-        self,
-        parameters: Plain,
-        optimizer: Optimizer,
-        max_norm: float,
-        average: Tensor,
-        unusable: Tensor,
-        skipped: Tensor,
-    ):
-        gradient, latent = optimizer.gradient, parameters.latent
+    def __init__(self, step: Step):
+        parameters, optimizer, latent = step.parameters, step.optimizer, step.parameters.latent
+        gradient, counters = optimizer.gradient, (step.unusable.view(1), step.skipped.view(1))
         squares = gradient.new_empty(math.ceil(len(gradient) / CHUNK))
         moments = Moments(*arrays([latent, optimizer.mean, optimizer.square]))
         moved = arrays([
-            parameters.room, optimizer.steps, parameters.model.flat, average, optimizer.shared,
-            squares, unusable.view(1), skipped.view(1),
+            parameters.room, optimizer.steps, parameters.model.flat, step.average,
+            optimizer.shared, squares, *counters,
         ])  # fmt: skip
         parts, moved = optimizer.parts, Moved(moments, *moved)
         edges = np.array([0, *(part.place.stop for part in parts)])
         decay = np.array([-1.0 if part.shape else part.decay for part in parts])
-        rules = Rules(BETAS, EPS, max_norm, edges, decay)
+        rules = Rules(BETAS, EPS, step.stage.max_grad_norm, edges, decay)
         matrices, work = matrices_of(parts, moments.value.dtype)
         tensors = arrays([gradient, parameters.start])
         self.fixed = (plan_of(parameters), moved, rules, matrices, *tensors)
