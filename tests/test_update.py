@@ -136,6 +136,31 @@ def test_steps_are_those_of_torchs_optimizers(name):
     torch.testing.assert_close(step.parameters.latent, latent, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_no_gradient_destroys_what_muon_moves(kernel, number):
+    step = make_step("shared", optimizer="muon")
+    take(step, range(2), kernel)
+    before = step.parameters.latent.clone()
+    step.gradient[17] = number
+    (step.by_kernel if kernel else step._take_gradient)(1e-2, 0.3)
+    assert torch.equal(step.parameters.latent, before) and step.skipped == 1
+
+
+@pytest.mark.parametrize("names", [("muon", "adamw"), ("adamw", "muon"), ("muon", "adam")])
+def test_another_optimizer_begins_anew(names):
+    """The mean of squares of what Muon moved is 0, by which AdamW would divide."""
+    step, other = (make_step("plain", optimizer=name) for name in names)
+    take(step, range(3, 40), kernel=names[0] != "adam")
+    other.load_state(step.state())
+    before = other.parameters.latent.clone()
+    other.gradient.copy_(1e-3 * step.gradient)
+    other._take_gradient(1e-2, 0.3)
+    # Adam's first step is the rate at most, and so about is Muon's.
+    assert (other.parameters.latent - before).abs().max() < 0.2
+    assert other.optimizer.steps == 1
+
+
 def test_adam_has_no_kernel():
     step = make_step("plain")
     step.begin_stage(Stage(optimizer="adam"))

@@ -5,30 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.library import Library
+from torch.library import Library, register_autograd
 
-_LIBRARY = Library("nepkit", "FRAGMENT")
+# By operator; kept with the operators, which stay when nepkit's modules are loaded anew.
+_LIBRARIES: dict[str, Library] = torch.ops.nepkit.__dict__.setdefault("libraries", {})
 
 
 class Operator:
-    """``torch.ops.nepkit.NAME``, which changes none of its arguments.
+    """``torch.ops.nepkit.NAME``, which changes none of its arguments and has no derivative.
 
     Defined by hand: a custom_op imports torch._dynamo when it is called for the first time, which
     takes as long as importing torch, and asks all modules where it stands.
     """
 
     def __init__(self, name: str, schema: str, function: Callable):
-        _LIBRARY.define(f"{name}{schema}", tags=torch.Tag.pt2_compliant_tag)
-        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        if name in _LIBRARIES:
+            _LIBRARIES.pop(name)._destroy()
+        self.library = _LIBRARIES[name] = Library("nepkit", "FRAGMENT")
+        self.library.define(f"{name}{schema}", tags=torch.Tag.pt2_compliant_tag)
+        self.library.impl(name, function, "CompositeExplicitAutograd")
         self.name, self.__doc__ = name, function.__doc__
-        self._call = getattr(torch.ops.nepkit, name).default
+
+        def refuse(context, *gradients):
+            raise RuntimeError(f"nepkit::{name} has no derivative that autograd could take")
+
+        register_autograd(f"nepkit::{name}", refuse, lib=self.library)
 
     def __call__(self, *arguments):
-        return self._call(*arguments)
+        return getattr(torch.ops.nepkit, self.name).default(*arguments)
 
     def register_fake(self, function: Callable) -> Callable:
         """Take ``function`` for the shapes of the results, of tensors that hold no numbers."""
-        _LIBRARY.impl(self.name, function, "Meta")
+        self.library.impl(self.name, function, "Meta")
         return function
 
 

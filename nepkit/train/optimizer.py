@@ -87,11 +87,12 @@ class Optimizer:
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     def load_state(self, state: dict[str, Tensor]):
-        """Take up what ``state`` gave."""
+        """Take up what ``state`` gave, of an optimizer that moves the same numbers by Muon."""
         for name, values in self.state().items():
             values.copy_(state[name])
 
 
 def clipping(norm: Tensor, max_norm: float) -> tuple[Tensor, Tensor]:
     """1 where a gradient of ``norm`` () is not finite, else 0, and what it has to be divided by."""
-    return (~(norm < torch.inf)).float(), (norm / max_norm).clamp_min(1.0).float()
+    scale = (norm / max_norm).clamp_min(1.0).nan_to_num(nan=1.0, posinf=1.0)
+    return (~(norm < torch.inf)).float(), scale.float()

@@ -104,7 +104,9 @@ def new_run(
     largest = _largest_neighborhoods(prepared, log)
     settle(list(prepared.values()), settings, device, setup.force_mode == "analytic", log)
     if setup.force_mode == "analytic" and compiling(device):
-        log("compiling the CPU kernels for a model of this size, once: some 20 s")
+        log("compiling the CPU kernels for a model of this size, once: some 40 s")
+    if setup.force_mode == "autograd":
+        log("the forces and their gradient are traced, in every run: up to a minute")
     if foundation is None:
         sets = list(prepared.values())
         model = new_model(settings, sets, config.seed, device=device, dtype=dtype)

@@ -188,6 +188,7 @@ class Step:
             "latent": self.parameters.latent,
             "unusable": self.unusable,
             "skipped": self.skipped,
+            "rule": self.stage.optimizer,
             "optimizer": self.optimizer.state(),
         }
 
@@ -196,4 +197,6 @@ class Step:
         self.parameters.latent.copy_(state["latent"])
         for name in ("average", "unusable", "skipped"):
             getattr(self, name).copy_(state[name])
-        self.optimizer.load_state(state["optimizer"])
+        # What Muon moves has no mean of squares: another optimizer begins anew.
+        if (state["rule"] == "muon") == (self.stage.optimizer == "muon"):
+            self.optimizer.load_state(state["optimizer"])

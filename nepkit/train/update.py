@@ -43,10 +43,12 @@ class KernelUpdate:
         edges = np.array([0, *(part.place.stop for part in parts)])
         decay = np.array([-1.0 if part.shape else part.decay for part in parts])
         rules = Rules(BETAS, EPS, step.stage.max_grad_norm, edges, decay)
-        matrices, work = matrices_of(parts, moments.value.dtype)
+        matrices, work = None, 0
+        if any(part.shape for part in parts):
+            matrices, work = matrices_of(parts, moments.value.dtype)
         tensors = arrays([gradient, parameters.start])
         self.fixed = (plan_of(parameters), moved, rules, matrices, *tensors)
-        self.n_parts = min(1 + (len(latent) + work) // SHARE, len(matrices.room))
+        self.n_parts = min(1 + (len(latent) + work) // SHARE, MOST_THREADS)
 
     def __call__(self, rate: float, weight: float):
         """Take the step with learning rate ``rate``; ``weight``: of the new in the average."""
@@ -68,12 +70,12 @@ def matrices_of(parts: list[Part], dtype: np.dtype) -> tuple[Matrices, int]:
         for count, rows, columns in [part.shape]
         for k in range(count)
     ]
-    columns = np.array(each).reshape(-1, 4).T
-    place, rows, width = columns[:3].astype(np.int64)
-    most = max((room_for(n, m) for _, n, m, _ in each), default=0)
+    place, rows, columns = (np.array([m[i] for m in each], np.int64) for i in range(3))
+    most = max(room_for(n, m) for _, n, m, _ in each)
     room = np.empty((MOST_THREADS, most), dtype)
     work = sum(n * m * min(n, m) for _, n, m, _ in each)
-    return Matrices(place, rows, width, columns[3].copy(), FRESH, SIZE, room), work
+    decay = np.array([m[3] for m in each], float)
+    return Matrices(place, rows, columns, decay, FRESH, SIZE, room), work
 
 
 def plan_of(parameters: Plain) -> Plan:

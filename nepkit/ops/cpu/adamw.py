@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import inlined, jit
+from .jit import jit
 
 # Numbers worked on at once: they stay in the cache from one loop to the next.
 CHUNK = 4096
@@ -43,7 +43,7 @@ class Rates(NamedTuple):
     root: float  # sqrt(1 - beta_2^step)
 
 
-@inlined
+@jit
 def adamw(first, last, moments, rules, rates, gradient, shift):
     """Move the numbers first to last; ``gradient`` begins with that to number ``shift``."""
     group = 0

@@ -17,7 +17,7 @@ import numpy as np
 from ..gather import Stretches
 from .adamw import CHUNK, Moments, Rates, adamw
 from .crowd import meet, share
-from .jit import inlined, jit
+from .jit import jit
 from .muon import move_matrices
 
 
@@ -51,7 +51,8 @@ def update(part, n_parts, crowd, plan, moved, rules, matrices, gradient, start, 
     """Clip, move by AdamW and Muon, expand, average; a gradient that is not finite moves nothing.
 
     ``gradient`` (P,) is that to the parameters; ``start`` (P,) is added to the latent tensor, where
-    it is not empty; ``weight`` is that of new parameters in the average.
+    it is not empty; ``matrices`` are what Muon moves, or None, and ``weight`` is that of new
+    parameters in the average.
     """
     _squares(part, n_parts, gradient, moved.squares)
     _all_sums(part, n_parts, plan.of_rows, gradient, moved.shared)
@@ -69,7 +70,7 @@ def update(part, n_parts, crowd, plan, moved, rules, matrices, gradient, start, 
         if taken:
             first, last = share(n_shared, part, n_parts)
             adamw(n_own + first, n_own + last, moved.latent, rules, rates, moved.shared, n_own)
-    if taken and len(matrices.place) > 0:
+    if matrices is not None and taken:
         first, last = share(len(matrices.place), part, n_parts)
         move_matrices(
             first, last, matrices.room[part], matrices, moved.latent, gradient, moved.shared, rates
@@ -96,7 +97,7 @@ def update(part, n_parts, crowd, plan, moved, rules, matrices, gradient, start, 
         _average(moved.average[place:end], flat, weight)
 
 
-@inlined
+@jit
 def _squares(part, n_parts, gradient, squares):
     """Sums of fixed parts, so that their sum is that of any number of threads."""
     first, last = share(len(squares), part, n_parts)
@@ -107,7 +108,7 @@ def _squares(part, n_parts, gradient, squares):
         squares[chunk] = total
 
 
-@inlined
+@jit
 def _all_sums(part, n_parts, stretches, values, out):
     """A thread's share of the pieces."""
     first, last = share(len(stretches.place), part, n_parts)
