@@ -169,6 +169,7 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "sums over many": Kernel(gather.gather_kernel, "gather_long", {"COLUMNS": Pieces.COLUMNS}),
         "squares": Kernel(update.squares_kernel, "squares", {}),
         "AdamW": Kernel(update.move_kernel, "move", rules | squares),
+        "Adam": Kernel(update.move_kernel, "move", rules | squares | {"COUPLED": True}),
         "average": Kernel(update.average_kernel, "average", {"ANCHORED": True} | squares),
         "turned pairs, moving": Kernel(moving_close.turned_kernel, "moving_turned", {}),
         "vectors, moving": Kernel(moving_close.vectors_kernel, "moving_vectors", {}),

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from torch import library
 
 from nepkit.ops.segment import segment_sum
 
@@ -15,7 +16,7 @@ def arguments():
 
 
 def test_an_operator_is_what_torch_asks_of_one():
-    torch.library.opcheck(torch.ops.nepkit.segment_sum.default, arguments())
+    library.opcheck(torch.ops.nepkit.segment_sum.default, arguments())
 
 
 def test_derivatives_by_autograd_are_refused():

@@ -59,11 +59,12 @@ def test_the_kernel_equals_torch(kind, name, dtype):
         take(torchs, numbers, kernel=False)
         found, wanted = everything(ours), everything(torchs)
         assert found.keys() == wanted.keys()
-        for name in found:
-            assert found[name].dtype == wanted[name].dtype
+        for key in found:
+            assert found[key].dtype == wanted[key].dtype
             # torch has the factor that clips in float32.
-            tolerance = 1e-5 if dtype == torch.float32 else 2e-8
-            torch.testing.assert_close(found[name], wanted[name], rtol=tolerance, atol=tolerance)
+            single = {"adamw": 4e-6, "muon": 1e-5}[name]
+            tolerance = single if dtype == torch.float32 else 2e-8
+            torch.testing.assert_close(found[key], wanted[key], rtol=tolerance, atol=tolerance)
     assert ours.skipped == 1 and ours.unusable == 0
     assert (ours.model.flat - start).abs().max() > 1e-3
 
@@ -134,6 +135,27 @@ def test_steps_are_those_of_torchs_optimizers(name):
         if torch.isfinite(norm):
             torchs.step()
     torch.testing.assert_close(step.parameters.latent, latent, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["plain", "shared"])
+def test_muon_moves_the_rest_as_adamw_does(kind):
+    muon, adamw = (
+        make_step(kind, optimizer=name, elements=ELEMENTS[:2]) for name in ("muon", "adamw")
+    )
+    matrices = [part.place for part in muon.optimizer.parts if part.shape is not None]
+    # First weights, radial and angular coefficients; with a base first weights alone, twice.
+    assert len(matrices) == (2 if kind == "shared" else 3)
+    for step in (muon, adamw):
+        take(step, [0], kernel=False)
+    rest = torch.ones(len(muon.parameters.latent), dtype=torch.bool)
+    for place in matrices:
+        rest[place] = False
+        assert (muon.optimizer.square[place] == 0).all() and muon.optimizer.mean[place].any()
+    assert rest.any()
+    for name in ("mean", "square"):
+        found, wanted = (getattr(step.optimizer, name)[rest] for step in (muon, adamw))
+        assert torch.equal(found, wanted)
+    assert torch.equal(muon.parameters.latent[rest], adamw.parameters.latent[rest])
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])

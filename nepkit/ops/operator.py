@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.library import Library, register_autograd
+from torch import library
 
 # By operator; kept with the operators, which stay when nepkit's modules are loaded anew.
-_LIBRARIES: dict[str, Library] = torch.ops.nepkit.__dict__.setdefault("libraries", {})
+_LIBRARIES: dict[str, library.Library] = torch.ops.nepkit.__dict__.setdefault("libraries", {})
 
 
 class Operator:
@@ -21,22 +21,22 @@ class Operator:
     def __init__(self, name: str, schema: str, function: Callable):
         if name in _LIBRARIES:
             _LIBRARIES.pop(name)._destroy()
-        self.library = _LIBRARIES[name] = Library("nepkit", "FRAGMENT")
-        self.library.define(f"{name}{schema}", tags=torch.Tag.pt2_compliant_tag)
-        self.library.impl(name, function, "CompositeExplicitAutograd")
+        place = self.place = _LIBRARIES[name] = library.Library("nepkit", "FRAGMENT")
+        place.define(f"{name}{schema}", tags=torch.Tag.pt2_compliant_tag)
+        place.impl(name, function, "CompositeExplicitAutograd")
         self.name, self.__doc__ = name, function.__doc__
 
         def refuse(context, *gradients):
             raise RuntimeError(f"nepkit::{name} has no derivative that autograd could take")
 
-        register_autograd(f"nepkit::{name}", refuse, lib=self.library)
+        library.register_autograd(f"nepkit::{name}", refuse, lib=place)
 
     def __call__(self, *arguments):
         return getattr(torch.ops.nepkit, self.name).default(*arguments)
 
     def register_fake(self, function: Callable) -> Callable:
         """Take ``function`` for the shapes of the results, of tensors that hold no numbers."""
-        self.library.impl(self.name, function, "Meta")
+        self.place.impl(self.name, function, "Meta")
         return function
 
 

@@ -31,7 +31,7 @@ class GpuUpdate:
         self.rules = Rules(BETAS, EPS, step.stage.max_grad_norm, coupled)
         self.decay = torch.empty_like(step.parameters.latent)
         for part in step.optimizer.parts:
-            self.decay[part.place] = part.decay if part.shape is None else -1.0
+            self.decay[part.place] = part.decay_by_adam
         self.with_matrices = any(part.shape for part in step.optimizer.parts)
 
     def __call__(self, rate: Tensor, weight: Tensor):

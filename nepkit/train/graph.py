@@ -163,7 +163,7 @@ class StepGraphs:
     def _static(self, inputs: list) -> list[list[Tensor]]:
         """``inputs`` in tensors of their own on the device."""
         return [
-            [torch.as_tensor(values, device=self.device).clone() for values in of_part]
+            [torch.as_tensor(values).to(self.device, copy=True) for values in of_part]
             for of_part in inputs
         ]
 

@@ -21,6 +21,8 @@ from torch import Tensor
 SIZE = 0.6
 # Part of the gradient of now in its running mean.
 FRESH = 0.05
+# Odd polynomial, of x, x^3 and x^5, that draws singular values towards 1, and how often it acts.
+POLYNOMIAL, TURNS = (3.4445, -4.7750, 2.0315), 5
 
 
 class Matrices(NamedTuple):
@@ -79,7 +81,8 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     tiny = torch.finfo(wide.dtype).tiny
     wide = wide / wide.abs().amax((1, 2), keepdim=True).clamp_min(tiny)  # squares may underflow
     wide = wide / wide.square().sum((1, 2), keepdim=True).sqrt().clamp_min(tiny)
-    for _ in range(5):
+    first, third, fifth = POLYNOMIAL
+    for _ in range(TURNS):
         square = wide @ wide.transpose(1, 2)
-        wide = 3.4445 * wide + (-4.7750 * square + 2.0315 * square @ square) @ wide
+        wide = first * wide + (third * square + fifth * square @ square) @ wide
     return wide if matrices.shape[1] <= matrices.shape[2] else wide.transpose(1, 2)

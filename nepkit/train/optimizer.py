@@ -23,6 +23,11 @@ class Part(NamedTuple):
     decay: float  # weight decay
     shape: tuple[int, ...] | None  # of the batch of matrices that Muon moves it as, if it does
 
+    @property
+    def decay_by_adam(self) -> float:
+        """Weight decay for kernels of Adam and AdamW, which leave alone what has one below 0."""
+        return self.decay if self.shape is None else -1.0
+
 
 class Optimizer:
     """Moves the latent numbers (M,) of ``parameters`` by torch's Adam or AdamW, and by Muon.

@@ -71,10 +71,10 @@ class Step:
         self.skipped = torch.zeros((), device=model.flat.device)
         self.value = torch.zeros_like(model.flat[0])  # loss of the last batch
         device, self.graphs = model.flat.device, None
-        # Learning rate, weight of new in the average, wish to stop, numbers of labels.
-        self.scalars = torch.zeros(6, device=device)
-        self.numbers = Outbox(self.scalars)
         if device.type == "cuda" and not on_reference_path():
+            # Learning rate, weight of new in the average, wish to stop, numbers of labels.
+            self.scalars = torch.zeros(6, device=device)
+            self.numbers = Outbox(self.scalars)
             self.graphs = StepGraphs(
                 device, feed_of(structures, device), self.batch.deal, world, self._advance,
                 self.batch.of_batches, self._changing, tell,
@@ -132,8 +132,8 @@ class Step:
         """Take a step on ``frames`` (B,) with learning rate ``rate``; ``age`` counts steps from 0.
 
         Returns the loss (). A step whose gradient is not finite changes nothing but the two
-        counters. Nothing is read back to the host: the fused optimizer takes clipping and the
-        finite flag from the device. ``stop``: whether this process wants to stop, for ``stops``.
+        counters. Nothing is read back to the host: clipping and the finite flag stay on the
+        device. ``stop``: whether this process wants to stop, for ``stops``.
         """
         self.rate = rate
         # Early on the average forgets the start faster.

@@ -12,7 +12,7 @@ from ..ops.cpu.muon import Matrices, room_for
 from ..ops.cpu.threads import arrays, run_together, thread_count
 from ..ops.cpu.update import Moved, Plan, update
 from ..ops.gather import Stretches
-from .muon import FRESH, SIZE
+from .muon import FRESH, POLYNOMIAL, SIZE, TURNS
 from .optimizer import BETAS, EPS, Part
 from .parametrisation import Plain
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Numbers that are worth a thread.
 SHARE = 30_000
-MOST_THREADS = 64  # more than meet in a kernel without standing in each other's way
+MOST_THREADS = 64  # that there is room for
 
 
 class KernelUpdate:
@@ -41,7 +41,7 @@ class KernelUpdate:
         ])  # fmt: skip
         parts, moved = optimizer.parts, Moved(moments, *moved)
         edges = np.array([0, *(part.place.stop for part in parts)])
-        decay = np.array([-1.0 if part.shape else part.decay for part in parts])
+        decay = np.array([part.decay_by_adam for part in parts])
         rules = Rules(BETAS, EPS, step.stage.max_grad_norm, edges, decay)
         matrices, work = None, 0
         if any(part.shape for part in parts):
@@ -75,7 +75,7 @@ def matrices_of(parts: list[Part], dtype: np.dtype) -> tuple[Matrices, int]:
     room = np.empty((MOST_THREADS, most), dtype)
     work = sum(n * m * min(n, m) for _, n, m, _ in each)
     decay = np.array([m[3] for m in each], float)
-    return Matrices(place, rows, columns, decay, FRESH, SIZE, room), work
+    return Matrices(place, rows, columns, decay, FRESH, SIZE, POLYNOMIAL, TURNS, room), work
 
 
 def plan_of(parameters: Plain) -> Plan:

@@ -8,8 +8,6 @@ import numpy as np
 
 from .jit import inlined, jit
 
-TURNS, FIRST, THIRD, FIFTH = 5, 3.4445, -4.7750, 2.0315
-
 
 class Matrices(NamedTuple):
     """Matrices of the latent tensor, row by row, and what a thread needs to move one of them."""
@@ -20,6 +18,8 @@ class Matrices(NamedTuple):
     decay: np.ndarray  # (k,) weight decay
     fresh: float  # part of the gradient of now in its running mean
     size: float  # of an update against the learning rate
+    polynomial: tuple[float, float, float]  # factors of x, x^3 and x^5
+    turns: int  # times that it acts on the singular values
     room: np.ndarray  # (threads, numbers) for work on the largest
 
 
@@ -35,7 +35,7 @@ def move_matrices(first, last, room, matrices, moments, gradient, shared, rates)
         wide = room[: n * m].reshape((short, long))
         _keep(values, values.dtype.type(1.0 - rates.rate * matrices.decay[k]))
         if _direction(given, momentum, wide, rates.scale, matrices.fresh, n > m):
-            _orthogonalise(wide, room[n * m :])
+            _orthogonalise(wide, room[n * m :], matrices.polynomial, matrices.turns)
             size = values.dtype.type(rates.rate * matrices.size * np.sqrt(long))
             _subtract(values, wide, size, n > m)
 
@@ -71,7 +71,7 @@ def _subtract(values, wide, size, turned):
 
 
 @jit
-def _orthogonalise(wide, room):
+def _orthogonalise(wide, room, polynomial, turns):
     """Make the singular values of ``wide`` (n, m), n <= m, near 1, those of 0 apart."""
     n, m = wide.shape
     real = wide.dtype.type
@@ -89,14 +89,15 @@ def _orthogonalise(wide, room):
         for j in range(m):
             total += wide[i, j] * wide[i, j]
     _shrink(wide, max(np.sqrt(total), tiny))
-    for _ in range(TURNS):
+    first, third, fifth = real(polynomial[0]), real(polynomial[1]), real(polynomial[2])
+    for _ in range(turns):
         turned[:] = wide.T
         np.dot(wide, turned, square)
         np.dot(square, square, mixed)
         for i in range(n):
             for j in range(n):
-                mixed[i, j] = real(THIRD) * square[i, j] + real(FIFTH) * mixed[i, j]
-            mixed[i, i] += real(FIRST)
+                mixed[i, j] = third * square[i, j] + fifth * mixed[i, j]
+            mixed[i, i] += first
         np.dot(mixed, wide, new)
         wide[:] = new
 

@@ -114,7 +114,7 @@ class Rules(NamedTuple):
 
 
 def add_squares(gradient: Tensor) -> Tensor:
-    """Squares of ``gradient`` (P,) in partial sums, whatever its size the same for the same values."""
+    """Sums of the squares of ``gradient`` (P,), block by block."""
     n_own, chosen = len(gradient), options("squares")
     squares = gradient.new_empty(triton.cdiv(n_own, chosen["BLOCK"]))
     squares_kernel[(len(squares),)](gradient, squares, n_own, **chosen)
