@@ -5,12 +5,15 @@
     python scripts/amd_report.py --check                # exit code 1 where a kernel does not fit
 
 A kernel fits if nothing spills, nothing lies in scratch memory, it has no float atomics and no
-number of another precision, takes at most 64 KiB of shared memory and 1,024 lanes.
+number of another precision, takes at most 64 KiB of shared memory and 1,024 lanes, and if lanes that
+share a sum hold the same bits of it. For the chips of amd_instructions.py, a second table says what
+a pair of atoms costs in each kernel over pairs, and the least time that follows: a prediction.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -18,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import triton
+from amd_instructions import CHIPS, CLASSES, WAVE, count, lanes_may_differ, least_cycles, loops
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -82,6 +86,22 @@ PLACED = {"PLACED": True}
 SHARED = 64 * 1024  # bytes
 LANES = 1024  # of a workgroup
 ATOMIC = re.compile(r"cmpswap|atomic_(pk_)?add_f|\batom\.|\bred\.")
+MATRIX = re.compile(r"\bv_(mfma|smfmac|wmma)|\b(mma|wgmma)\.")
+# Radial pairs, angular ones and rows of the benchmark's batches, with both ends of a pair counted once.
+CASES = {
+    "PbTe 25 x 250": {"radial": 200_098, "angular": 18_878, "rows": 12_500},
+    "PbTe 1 x 250": {"radial": 8_230, "angular": 759, "rows": 500},
+    "m16": {"radial": 85_775, "angular": 50_611, "rows": 43_661},
+    "m89": {"radial": 61_289, "angular": 33_823, "rows": 6_022},
+}
+
+
+class Loop(NamedTuple):
+    """What a kernel over pairs, or the next of its loops, takes at a time."""
+
+    pairs: str  # radial or angular
+    ends: int  # of a pair: 1 where a kernel has it once, 2 where each of its atoms has it
+    taken: tuple[str, ...] = ()  # the constants whose product is the number of them
 
 
 class Kernel(NamedTuple):
@@ -91,6 +111,7 @@ class Kernel(NamedTuple):
     table: str
     constants: dict
     num_warps: int = 0  # where the table has none
+    loops: tuple[Loop, ...] = ()  # over pairs
 
 
 def kernels(size: dict[str, int]) -> dict[str, Kernel]:
@@ -113,6 +134,7 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         )
         for places, columns in ((4, k_r), (32, k_r), (128, 6), (32, 2048))
     }  # fmt: skip
+    places = "ATOMS", "PLACES"
     labels = dict(zip(loss.STRIDES, (9, 9, 9, 9, 5, 5, 5)))
     l_max = int((n_l + 1) ** 0.5) - 1
     moving = {"N": n_a, "L": n_l, "LP": padded(n_l), "l_max": l_max}
@@ -131,14 +153,44 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
         "groups of tiles": Kernel(
             tiles.owner_kernel, "tile_owners", {"TILE": ROW_TILE, "STEPS": 7}
         ),
-        "radial forces": Kernel(pair_forces.radial_kernel, "radial_forces", near | PLACED),
-        "angular forces": Kernel(pair_forces.angular_kernel, "angular_forces", pairs | PLACED),
-        "atom sums": Kernel(pair_forces.atom_kernel, "atom_sums", PLACED),
-        "changes": Kernel(changes.change_kernel, "changes", PLACED),
-        "radial tangents": Kernel(tangents.radial_kernel, "radial_tangents", near | PLACED),
-        "angular tangents": Kernel(tangents.angular_kernel, "angular_tangents", pairs | PLACED),
+        "radial forces": Kernel(
+            pair_forces.radial_kernel,
+            "radial_forces",
+            near | PLACED,
+            loops=(Loop("radial", 1, ("BLOCK",)),),
+        ),
+        "angular forces": Kernel(
+            pair_forces.angular_kernel,
+            "angular_forces",
+            pairs | PLACED,
+            loops=(Loop("angular", 1),),
+        ),
+        "atom sums": Kernel(
+            pair_forces.atom_kernel,
+            "atom_sums",
+            PLACED,
+            loops=(Loop("radial", 2, places), Loop("angular", 2, places)),
+        ),
+        "changes": Kernel(
+            changes.change_kernel, "changes", PLACED, loops=(Loop("radial", 1, ("BLOCK",)),)
+        ),
+        "radial tangents": Kernel(
+            tangents.radial_kernel,
+            "radial_tangents",
+            near | PLACED,
+            loops=(Loop("radial", 2, ("ROWS", "PLACES")),),
+        ),
+        "angular tangents": Kernel(
+            tangents.angular_kernel,
+            "angular_tangents",
+            pairs | PLACED,
+            loops=(Loop("angular", 2, ("PAIRS",)),),
+        ),
         "angular tangents, long": Kernel(
-            tangents.angular_kernel, "long_angular_tangents", pairs | PLACED
+            tangents.angular_kernel,
+            "long_angular_tangents",
+            pairs | PLACED,
+            loops=(Loop("angular", 2, ("PAIRS",)),),
         ),
         "loss of frames": Kernel(loss.frames_kernel, "loss_frames", labels),
         "slopes of the loss": Kernel(
@@ -219,15 +271,20 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
     }
 
 
-def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
-    """``kernel`` compiled for ``target`` with the launch values of that GPU, and its warps."""
+def constants_of(kernel: Kernel, target: str, dtype: str) -> tuple[dict, dict]:
+    """The constants of ``kernel`` with the launch values of ``target``, and its options."""
     table = kernel.table
     if f"{table}_wide" in TABLE["default"]:
         table = of_width(table, kernel.constants["LP"], 4 if dtype == "fp32" else 8)
     chosen = dict(TABLE.get(target, {}).get(table) or TABLE["default"].get(table, {}))
     options = {"num_warps": kernel.num_warps, "enable_fp_fusion": True}
     options |= {name: chosen.pop(name) for name in ("num_warps", "num_stages") if name in chosen}
-    constants = kernel.constants | chosen
+    return kernel.constants | chosen, options
+
+
+def compiled(kernel: Kernel, target: str, dtype: str = "fp32"):
+    """``kernel`` compiled for ``target`` with the launch values of that GPU, and its warps."""
+    constants, options = constants_of(kernel, target, dtype)
     signature, attributes = {}, {}
     # Of pairs it is an index, of rows a density; of batches an index, of changes a step.
     of_pairs = {"half_place", "order", "angular_order"} & set(kernel.function.arg_names)
@@ -258,6 +315,7 @@ def resources(result) -> dict[str, int]:
         return _resources_of_cubin(result)
     patterns = {
         "VGPR": r"\.vgpr_count:\s+(\d+)",
+        "AGPR": r"\.agpr_count:\s+(\d+)",
         "SGPR": r"\.sgpr_count:\s+(\d+)",
         "VGPR spills": r"\.vgpr_spill_count:\s+(\d+)",
         "SGPR spills": r"\.sgpr_spill_count:\s+(\d+)",
@@ -265,8 +323,10 @@ def resources(result) -> dict[str, int]:
         "occupancy": r"; Occupancy:\s+(\d+)",
     }
     text = result.asm["amdgcn"]
-    found = {name: int(re.search(pattern, text).group(1)) for name, pattern in patterns.items()}
-    return found | {"LDS": result.metadata.shared}
+    found = {name: re.search(pattern, text) for name, pattern in patterns.items()}
+    # gfx1100 has no accumulation registers.
+    counts = {name: int(match.group(1)) if match else 0 for name, match in found.items()}
+    return counts | {"LDS": result.metadata.shared}
 
 
 def _resources_of_cubin(result) -> dict[str, int]:
@@ -298,6 +358,7 @@ def faults(kernel: Kernel, result, num_warps: int, target: str, dtype: str) -> l
         "too many warps": num_warps * TARGETS[target].warp_size > LANES,
         "float64": dtype == "fp32" and bool(re.search(double, text)),
         "TF32": "tf32" in text,
+        "sums that differ from lane to lane": lanes_may_differ(text),
     }
     return wrong + [name for name, is_so in tests.items() if is_so]
 
@@ -310,15 +371,67 @@ def instructions(result) -> str:
 
 
 def report(target: str, model: str, dtype: str) -> tuple[str, list[str]]:
-    """A table of all kernels of a model on a target, and the faults found."""
-    lines, wrong = [], []
+    """Tables of all kernels of a model on a target, and the faults found."""
+    lines, wrong, costs = [], [], []
     for name, kernel in kernels(MODELS[model]).items():
         result, num_warps = compiled(kernel, target, dtype)
-        found = resources(result)
+        found, text = resources(result), instructions(result)
+        found["matrix"], found["atomics"] = (len(x.findall(text)) for x in (MATRIX, ATOMIC))
         lines.append(f"{name:24}{num_warps:6}" + "".join(f"{n:13}" for n in found.values()))
         wrong += [f"{name}: {what}" for what in faults(kernel, result, num_warps, target, dtype)]
+        if target in CHIPS and kernel.loops:
+            costs += _costs(name, kernel, text, num_warps, target, dtype)
     head = f"{target}, {model} model, {dtype}\n{'kernel':24} warps"
-    return "\n".join([head + "".join(f"{key:>13}" for key in found), *lines]), wrong
+    table = "\n".join([head + "".join(f"{key:>13}" for key in found), *lines])
+    return table + (_prediction(costs, target) if costs else ""), wrong
+
+
+class Cost(NamedTuple):
+    """Of a kernel's loop, for each pair."""
+
+    name: str
+    kind: str  # of pairs
+    instructions: dict[str, float]  # of a lane, by class
+    cycles: float  # of a compute unit
+
+
+def _costs(
+    name: str, kernel: Kernel, text: str, num_warps: int, target: str, dtype: str
+) -> list[Cost]:
+    bodies = loops(text)
+    if len(bodies) != len(kernel.loops):
+        raise RuntimeError(f"{name}: {len(bodies)} loops in the place of {len(kernel.loops)}")
+    values, costs = constants_of(kernel, target, dtype)[0], []
+    for loop, body in zip(kernel.loops, bodies):
+        waves = num_warps * loop.ends / math.prod(values[name] for name in loop.taken)
+        counts = {key: n * waves for key, n in count(body).items()}
+        lanes = {key: n * WAVE for key, n in counts.items()}
+        costs.append(Cost(name, loop.pairs, lanes, least_cycles(counts)))
+    return costs
+
+
+def _prediction(costs: list[Cost], target: str) -> str:
+    chip, totals = CHIPS[target], dict.fromkeys(CASES, 0.0)
+    head = f"{'for each pair':24} pairs  " + "".join(f"{name:>15}" for name in CLASSES)
+    lines = [
+        f"\n\n{chip.name}: instructions of a lane in the loops over pairs, and a prediction, not a",
+        "measurement: the least time in us, all units busy and all else at the same time",
+        head + "".join(f"{name:>15}" for name in CASES),
+    ]
+    for cost in costs:
+        line = f"{cost.name:24} {cost.kind:7}"
+        line += "".join(f"{cost.instructions.get(key, 0):15.1f}" for key in CLASSES)
+        for case, sizes in CASES.items():
+            long = 2 * sizes["angular"] >= tangents.LONG * sizes["rows"]
+            used = not cost.name.startswith("angular tangents") or long == ("long" in cost.name)
+            us = cost.cycles * sizes[cost.kind] / (chip.compute_units * chip.clock)
+            line += f"{us:15.2f}" if used else f"{'-':>15}"
+            totals[case] += us * used
+        lines.append(line)
+    empty = " " * (32 + 15 * len(CLASSES) - len("together"))
+    return "\n".join(
+        [*lines, "together" + empty + "".join(f"{us:15.2f}" for us in totals.values())]
+    )
 
 
 def main() -> int:

@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton", reason="kernels are compiled by triton")
+import triton
+import triton.language as tl
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
-from amd_report import MODELS, TARGETS, kernels, report
+from amd_instructions import CHIPS, CLASSES, count, lanes_may_differ, least_cycles, loops
+from amd_report import CASES as BENCHMARKS
+from amd_report import MODELS, TARGETS, instructions, kernels, report
 from triton.backends import backends
+from triton.compiler import ASTSource
 from triton.runtime import JITFunction
 
 import nepkit.ops.triton
+from nepkit.ops.triton.sums import of_products
 
 CASES = [
     pytest.param(
@@ -32,12 +39,74 @@ CASES = [
 
 @pytest.mark.parametrize(("target", "model", "dtype"), CASES)
 def test_kernels_fit(target, model, dtype):
-    maker = {"hip": "amd", "cuda": "nvidia"}[TARGETS[target].backend]
-    if maker not in backends:
-        pytest.skip(f"this triton compiles nothing for {maker}")
+    skip_unless_compiled(target)
     table, wrong = report(target, model, dtype)
     print(f"\n{table}")
     assert not wrong
+    assert ("prediction" in table) == (target in CHIPS)
+    if target in CHIPS:
+        word, *times = table.splitlines()[-1].split()
+        assert word == "together" and len(times) == len(BENCHMARKS) and min(map(float, times)) > 0
+
+
+def skip_unless_compiled(target):
+    maker = {"hip": "amd", "cuda": "nvidia"}[TARGETS[target].backend]
+    if maker not in backends:
+        pytest.skip(f"this triton compiles nothing for {maker}")
+
+
+@triton.jit
+def sum_kernel(x, y, out, ROUNDED: tl.constexpr):
+    row, column = tl.arange(0, 16), tl.arange(0, 32)
+    at = row[:, None] * 32 + column[None, :]
+    a, b = tl.load(x + at), tl.load(y + at)
+    if ROUNDED:
+        total = of_products(a, b, 1)
+    else:
+        total = tl.sum(a * b, 1)
+    tl.store(out + row, total)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx1100", "sm_90"])
+def test_lanes_agree_on_sums_of_products(target, dtype):
+    """A compiler fuses the product of one lane with the sum of another, unless it may not."""
+    skip_unless_compiled(target)
+    for rounded in (False, True):
+        signature = dict.fromkeys(("x", "y", "out"), f"*{dtype}") | {"ROUNDED": "constexpr"}
+        source = ASTSource(sum_kernel, signature, {"ROUNDED": rounded})
+        options = {"num_warps": 8, "enable_fp_fusion": True}
+        result = triton.compile(source, target=TARGETS[target], options=options)
+        assert lanes_may_differ(instructions(result)) == (not rounded)
+
+
+LOOPS = """
+\tv_mov_b32_e32 v1, 0
+.LBB0_1:                                ; outer
+\tglobal_load_dword v2, v[0:1], off
+.LBB0_2:
+\tv_fma_f32 v1, v2, v2, v1
+\tv_rsq_f32_e32 v3, v1
+\ts_cbranch_scc1 .LBB0_2
+\ts_cbranch_vccnz .LBB0_1
+\ts_cbranch_scc0 .LBB0_4
+.LBB0_3:
+\tds_read_b32 v4, v5
+\tv_mfma_f32_16x16x4f32 a[0:3], v1, v2, a[0:3]
+\ts_branch .LBB0_3
+.LBB0_4:
+\ts_endpgm
+"""
+
+
+def test_loops_and_classes_of_instructions():
+    first, second = (count(body) for body in loops(LOOPS))
+    assert first == {"memory": 1, "vector": 1, "transcendental": 1, "scalar": 2}
+    assert second == {"LDS": 1, "matrix": 1, "scalar": 1}
+    assert set(first) | set(second) == set(CLASSES)
+    assert least_cycles(first) == 5 and least_cycles(second) == 8
+    straight = [line for line in LOOPS.splitlines() if "branch" not in line]
+    assert loops("\n".join(straight)) == [straight]
 
 
 def test_every_kernel_is_compiled():

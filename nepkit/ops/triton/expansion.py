@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import options, padded
+from .sums import of_products
 
 
 @triton.jit
@@ -27,7 +28,7 @@ def expansion_kernel(
     if g >= 0:
         cell = g * (NR * KR) + m[:, None] * KR + j[None, :]
         c = tl.load(radial_coefficients + cell, mask=is_m[:, None] & is_j[None, :], other=0.0)
-        near += tl.sum(c * tl.load(q_slope + atom * D + m, mask=is_m, other=0.0)[:, None], 0)
+        near += of_products(c, tl.load(q_slope + atom * D + m, mask=is_m, other=0.0)[:, None], 0)
         for n in tl.static_range(NA):
             cell = g * (NA * KA) + n * KA + k
             c = tl.load(angular_coefficients + cell, mask=is_k, other=0.0)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..terms import QUARTIC_FACTOR
 from .launch import options, padded
+from .sums import of_products
 
 
 @triton.jit
@@ -49,7 +50,7 @@ def values_kernel(
         else:
             product = x * y * z
         weight = tl.load(coefficients + cell, mask=term < M, other=0.0)[None, :]
-        total = tl.sum(weight * product, 1)
+        total = of_products(weight, product, 1)
         first = tl.where(invariant == 0, total, first)
         if QUARTIC >= 0:
             if CHANGE:

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import options
+from .sums import of_products
 
 
 @triton.jit
@@ -99,7 +100,7 @@ def down_kernel(
                 x = tl.load(bar + at, mask=mask, other=0.0)
             x -= 2.0 * v * rate * of_v
         elif LAST:
-            energy += tl.sum(v * of_v, 1)
+            energy += of_products(v, of_v, 1)
         x *= 1.0 - v * v
         tl.store(to_x + at, x, mask=stored[:, None] & is_h)
         cell = weight + t * (H * A) + h[:, None] * A + a[None, :]

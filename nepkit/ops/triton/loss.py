@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import options, padded
+from .sums import of_products
 
 # Labels and weights of a batch (train/targets.py), and what the kernels call their strides.
 LABELS = (
@@ -77,7 +78,7 @@ def frames_kernel(
     of_frame = tl.load(virial_weight + label * VW)
     error6 = pressure - tl.load(virial_at + label * V + c, mask=is_c, other=0.0)
     weight6 = of_frame * tl.load(component_weight + c, mask=is_c, other=0.0)
-    tl.store(out + 2, tl.sum(weight6 * error6 * error6, 0))
+    tl.store(out + 2, of_products(weight6 * error6, error6, 0))
     tl.store(out + 3, tl.where(weight > 0, 1.0, 0.0))
     tl.store(out + 4, tl.sum(count, 0))
     tl.store(out + 5, tl.where(of_frame > 0, 6.0, 0.0))

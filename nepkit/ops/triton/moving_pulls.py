@@ -9,6 +9,7 @@ from torch import Tensor
 from ..moving import Moving
 from .launch import options, padded
 from .moving_sums import of_distance, sine_and_cosine, stored_vectors
+from .sums import of_products
 
 
 @triton.jit
@@ -41,7 +42,7 @@ def pulls_kernel(
             value_below, value = value, following
             following = 2.0 * t * slope - slope_below
             slope_below, slope = slope, following
-        tl.store(pulls + place, tl.sum(total * weight[:, None], 0) / r, mask=real)
+        tl.store(pulls + place, of_products(total, weight[:, None], 0) / r, mask=real)
 
 
 def launch(moving: Moving, q_slope: Tensor) -> Tensor:

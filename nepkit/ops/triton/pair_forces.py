@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import options, padded
+from .sums import of_products
 
 
 @triton.jit
@@ -33,7 +34,7 @@ def radial_kernel(
     if PLACED:
         place = tl.load(table_place + half, mask=real, other=0)
     f = tl.load(slope + place.to(tl.int64)[:, None] * K + k, mask=mask, other=0.0)
-    tl.store(pull + half, tl.sum(g * f, 1), mask=real)
+    tl.store(pull + half, of_products(g, f, 1), mask=real)
 
 
 @triton.jit
@@ -60,24 +61,23 @@ def angular_kernel(
         q = tl.load(table_place + pair)
         half = tl.load(half_place + half)
     f_at = basis + q.to(tl.int64) * (2 * K) + k
-    along = tl.sum(g * tl.load(f_at, mask=is_k, other=0.0)[:, None], 0)
-    outward = tl.sum(g * tl.load(f_at + K, mask=is_k, other=0.0)[:, None], 0)
+    along = of_products(g, tl.load(f_at, mask=is_k, other=0.0)[:, None], 0)
+    outward = of_products(g, tl.load(f_at + K, mask=is_k, other=0.0)[:, None], 0)
     y = harmonics + q.to(tl.int64) * (4 * L) + l
-    stretch = tl.sum(outward * tl.load(y, mask=is_l, other=0.0), 0)
+    stretch = of_products(outward, tl.load(y, mask=is_l, other=0.0), 0)
     for axis in tl.static_range(3):
-        turned = tl.sum(along * tl.load(y + (axis + 1) * L, mask=is_l, other=0.0), 0)
+        turned = of_products(along, tl.load(y + (axis + 1) * L, mask=is_l, other=0.0), 0)
         value = turned + stretch * tl.load(unit + half.to(tl.int64) * 3 + axis)
         tl.store(force + pair.to(tl.int64) * 3 + axis, value)
 
 
 @triton.jit
 def _gathered(sums, sign, x, y, z, vx, vy, vz):
-    """Add the force (3) and half the virial (6: xx yy zz xy yz zx) of pairs to sums of atoms."""
+    """Add the forces (3) and the virials (6: xx yy zz xy yz zx) of pairs to sums of lanes."""
     return (
-        sums[0] + tl.sum(sign * x, 1), sums[1] + tl.sum(sign * y, 1), sums[2] + tl.sum(sign * z, 1),
-        sums[3] - 0.5 * tl.sum(vx * x, 1), sums[4] - 0.5 * tl.sum(vy * y, 1),
-        sums[5] - 0.5 * tl.sum(vz * z, 1), sums[6] - 0.5 * tl.sum(vx * y, 1),
-        sums[7] - 0.5 * tl.sum(vy * z, 1), sums[8] - 0.5 * tl.sum(vz * x, 1),
+        sums[0] + sign * x, sums[1] + sign * y, sums[2] + sign * z,
+        sums[3] - vx * x, sums[4] - vy * y, sums[5] - vz * z,
+        sums[6] - vx * y, sums[7] - vy * z, sums[8] - vz * x,
     )  # fmt: skip
 
 
@@ -92,7 +92,8 @@ def atom_kernel(
     real = atom < n_atoms
     row = tl.load(row_start + atom, mask=real, other=0)
     next_row = tl.load(row_start + atom + 1, mask=real, other=0)
-    zero = tl.zeros((ATOMS,), dtype=unit.dtype.element_ty)
+    # Each lane adds up its own pairs, and lanes meet at the end.
+    zero = tl.zeros((ATOMS, PLACES), dtype=unit.dtype.element_ty)
     sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     first = tl.load(radial_start + row, mask=real, other=0)
     last = tl.load(radial_start + next_row, mask=real, other=0)
@@ -134,7 +135,8 @@ def atom_kernel(
         sums = _gathered(sums, sign, x, y, z, vx, vy, vz)
     at = out + atom.to(tl.int64) * 9
     for axis in tl.static_range(9):
-        tl.store(at + axis, sums[axis], mask=real)
+        share = 1.0 if axis < 3 else 0.5  # half a virial: each end has it
+        tl.store(at + axis, share * tl.sum(sums[axis], 1), mask=real)
 
 
 def launch(

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import options, padded
+from .sums import of_products
 
 # Of the exponential 1 - exp(-x), in which float32 loses its digits for small x.
 SERIES_BELOW = 0.25
@@ -25,7 +26,7 @@ def squares_kernel(gradient, squares, n_own, BLOCK: tl.constexpr):
     """Sum of the squares of BLOCK numbers."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     g = tl.load(gradient + i, mask=i < n_own, other=0.0)
-    tl.store(squares + tl.program_id(0), tl.sum(g * g, 0))
+    tl.store(squares + tl.program_id(0), of_products(g, g, 0))
 
 
 @triton.jit
