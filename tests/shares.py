@@ -29,7 +29,8 @@ def odd_run(folder: Path, **changes) -> Path:
 
 def environment(**more: str) -> dict[str, str]:
     """That of a process which finds the package and computes on one thread."""
-    return os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1", **more}
+    path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
 def torchrun(count: int, *words: str | Path, check: bool = True, options=(), timeout=400):

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from run_files import make_run, random_frames, write_xyz
+from shares import environment
 
 import nepkit
 from nepkit import cli
 from nepkit.parser import build_parser
 from nepkit.train import loop, run
-
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
 
 
 def train(folder: Path, *arguments: str) -> int:
@@ -73,7 +72,7 @@ def test_version_without_loading_torch():
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
-        env=ENVIRONMENT, capture_output=True, text=True, check=True,
+        env=environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == f"nepkit {nepkit.__version__}\nFalse\n"
 
@@ -215,7 +214,7 @@ def test_modules_are_the_commands(module, tmp_path):
     arguments = {"nepkit.train": ["."], "nepkit.predict": ["nep.txt", "x.xyz", "--out", "."]}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", module, *arguments[module]],
-        env=ENVIRONMENT, capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     expected = "nep.in" if module == "nepkit.train" else "nep.txt"
     assert done.returncode == 2 and done.stderr.count("\n") == 1
@@ -231,7 +230,7 @@ def test_second_run_in_a_folder_and_bars_on_a_terminal(folder):
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     first = subprocess.Popen(
         [*command, "generation=1000000", "output_interval=50"],
-        env=ENVIRONMENT, stdout=theirs, stderr=theirs,
+        env=environment(), stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)
     try:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from shares import environment
 
-import nepkit
 from nepkit.errors import UserError
 from nepkit.files import write_atomically
 
@@ -151,7 +151,7 @@ def test_killed_in_the_middle_of_writing(target):
     writer = subprocess.Popen(
         [sys.executable, "-c", program, str(target)],
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])},
+        env=environment(),
     )
     with writer:
         assert writer.stdout.readline() == b"written\n"

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from shares import environment
 
-import nepkit
 from nepkit.errors import UserError
 from nepkit.train.folder import LOCK, MANIFEST, OutputFolder
 
@@ -146,10 +146,9 @@ def test_lock_dies_with_its_process(tmp_path):
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"
     )
-    root = str(Path(nepkit.__file__).parents[1])
     holder = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
-        stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": root},
+        stdout=subprocess.PIPE, env=environment(),
     )  # fmt: skip
     with holder:
         assert holder.stdout.readline() == b"locked\n"

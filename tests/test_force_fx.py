@@ -1,19 +1,17 @@
 """Energies, forces and gradients by torch's own derivatives, traced into one graph (make_fx)."""
 
-import os
 import shutil
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from shares import environment
 from structures import ODD_SHAPES, model_settings, odd_shape, random_model
 from test_gradient import EVERY, STAGES, relative, with_targets
 
-import nepkit
 from nepkit.data.buckets import Ladder
 from nepkit.model.rows import RowEvaluation
 from nepkit.ops.force_fx import materialised
@@ -194,9 +192,8 @@ print(torch.equal(materialised(slope, [a], [])(a)[0], slope(a)[0]))
 
 
 def test_where_torch_does_not_load_opt_einsum_by_itself():
-    environment = os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
     command = [sys.executable, "-c", WITHOUT]
     found = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=False, timeout=120
+        command, capture_output=True, text=True, env=environment(), check=False, timeout=120
     )
     assert found.stdout.strip() == "True", found.stderr

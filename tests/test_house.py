@@ -1,12 +1,12 @@
 """The house rules: imports run one way, files and functions stay short, imports have no effects."""
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from shares import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "nepkit").rglob("*.py"))
@@ -120,13 +120,12 @@ print([name for name in before if before[name] != after[name]])
 
 
 def test_importing_changes_no_global_state():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-c", STATE],
         check=False,
         capture_output=True,
         text=True,
-        env=environment,
+        env=environment(),
         timeout=120,
     )
     assert run.returncode == 0, run.stderr

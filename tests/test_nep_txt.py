@@ -1,7 +1,6 @@
 """nep.txt and nep.restart: every number survives, harmless differences are read."""
 
 import lzma
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
 from nep_files import PLAIN, SMALL, assert_same, plain_file_lines, random_model, read_lines
+from shares import environment
 
-import nepkit
 from nepkit.config import HIGHER_INVARIANTS, ModelSettings, Zbl
 from nepkit.model.nep_txt import read_nep_txt
 from nepkit.model.nep_txt_write import parameter_vector, write_nep_restart, write_nep_txt
@@ -208,5 +207,4 @@ def test_shapes_must_fit_the_settings():
 
 def test_needs_no_torch():
     program = "import sys, nepkit.model.nep_txt_write; sys.exit('torch' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
-    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 0

@@ -1,14 +1,13 @@
 """The figures of a run."""
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from run_files import make_run, random_frame, random_frames, write_xyz
+from shares import environment
 
 import nepkit
 import nepkit.units
@@ -180,10 +179,9 @@ def test_figures_need_no_window_system(finished, tmp_path):
         "import sys; from nepkit.plot import plot_run\n"
         f"plot_run({str(finished)!r}, out={str(tmp_path)!r}); print(*sys.modules)\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
-        env=environment, capture_output=True, text=True, check=True,
+        env=environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "matplotlib.figure" in done.stdout and "pyplot" not in done.stdout
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from run_files import contents, make_run, random_frames, write_nep_in, write_xyz
+from shares import environment
 
 import nepkit
 from nepkit import Interrupted, UserError, train_nep
@@ -74,7 +75,7 @@ def kill(straight: Path, broken: Path, *runs: str):
         [sys.executable, "-c", KILLER, str(straight), str(broken), *runs],
         capture_output=True, text=True, timeout=600, check=False,
         # A forked process must not wait for threads of its parent.
-        env=os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
+        env=environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

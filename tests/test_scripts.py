@@ -19,6 +19,7 @@ import pytest
 from ase.build import bulk as crystal_of
 from ase.io import read
 from run_files import make_run, random_frames
+from shares import environment
 from structures import random_file
 from test_calculator import SETTINGS, bulk
 
@@ -32,10 +33,9 @@ SIGE = ROOT / "data" / "sige"
 
 def run(script, *arguments, code=0, folder=None):
     """Output of a script of this repository, its errors where they are expected."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / script), *map(str, arguments)]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, timeout=300,
+        command, check=False, capture_output=True, text=True, env=environment(), timeout=300,
         cwd=folder,
     )  # fmt: skip
     assert done.returncode == code, done.stderr

@@ -6,15 +6,14 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields, replace
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from shares import environment
 from structures import TWO, model_settings, odd_frames
 
-import nepkit
 from nepkit import files
 from nepkit.data import storing, workers
 from nepkit.data.block import ARRAYS
@@ -259,9 +258,8 @@ for size in map(int, sys.argv[3:]):
 
 
 def python(code, *arguments, **options):
-    environment = {**os.environ, "PYTHONPATH": str(Path(nepkit.__file__).parents[1])}
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)], text=True, env=environment,
+        [sys.executable, "-c", code, *map(str, arguments)], text=True, env=environment(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
     )  # fmt: skip
 
