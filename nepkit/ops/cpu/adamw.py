@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import jit
+from .jit import inner
 
 # Numbers worked on at once: they stay in the cache from one loop to the next.
 CHUNK = 4096
@@ -43,7 +43,7 @@ class Rates(NamedTuple):
     root: float  # sqrt(1 - beta_2^step)
 
 
-@jit
+@inner
 def adamw(first, last, moments, rules, rates, gradient, shift):
     """Move the numbers first to last; ``gradient`` begins with that to number ``shift``."""
     group = 0
@@ -60,7 +60,7 @@ def adamw(first, last, moments, rules, rates, gradient, shift):
 
 
 # In a function of more arrays the compiler gives up to find out whether they overlap.
-@jit
+@inner
 def _take(means, squares, gradient, betas, scale):
     real = gradient.dtype.type
     fresh, fresh_square = real(1.0 - betas[0]), real(1.0 - betas[1])
@@ -71,7 +71,7 @@ def _take(means, squares, gradient, betas, scale):
         squares[i] = beta * squares[i] + fresh_square * g * g
 
 
-@jit
+@inner
 def _move(values, means, squares, eps, decay, rates):
     real = values.dtype.type
     keep, eps = real(1.0 - rates.rate * decay), real(eps)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .atoms import pull, pull_push, push
 from .crowd import meet, share
-from .jit import inlined, jit
+from .jit import inner, inlined, jit
 from .network import adjoint, weight_gradients
 
 
@@ -135,7 +135,7 @@ def row_gradients(
                 out[k], out[k_1], out[k_2] = x_0, x_1, x_2
 
 
-@jit
+@inner
 def largest(first, last, data, batch):
     """Most rows and most directed pairs of an atom."""
     rows, pairs = 0, 0
@@ -146,7 +146,7 @@ def largest(first, last, data, batch):
     return rows, pairs
 
 
-@jit
+@inner
 def of_atoms(
     first, last, shape, data, batch, radial_c, angular_c, types, weights, output, scaler,
     s, s_slope, q_slope, values, slopes, energy_bar, force_bar, virial_bar,
@@ -187,7 +187,7 @@ def of_atoms(
         )  # fmt: skip
 
 
-@jit
+@inner
 def sum_rows(first, last, data, batch, radial, angular, radial_out, angular_out):
     """Sum the rows (R, A) of each pair type from first to last, in the order of the rows."""
     radial_out[first:last] = 0

@@ -18,13 +18,13 @@ import numpy as np
 
 from . import angular, near
 from .atoms import pull, values
-from .jit import inlined, jit
+from .jit import inner, inlined, jit
 from .network import evaluate
 from .records import Work
 from .repulsion import pair_energy
 
 
-@jit
+@inner
 def workspace(shape, model, pairs, first, last):
     """Room for the atom of first to last that has most neighbours."""
     pairs_at_most, rows_at_most, real = 0, 0, model.scaler.dtype

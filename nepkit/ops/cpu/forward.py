@@ -24,7 +24,7 @@ import numpy as np
 
 from .atoms import pull, values
 from .crowd import meet
-from .jit import jit
+from .jit import inner, jit
 from .network import evaluate
 
 
@@ -61,7 +61,7 @@ def densities(first, last, shape, data, radial, radial_out, angular_out):
                 angular_out[row, place] = work[place] + data.parity[m] * work[half + place]
 
 
-@jit
+@inner
 def descriptors(first, last, shape, data, batch, radial_c, angular_c, s_out, q_out):
     """s (N, n L) and descriptors q (N, D), not scaled."""
     n_radial = len(shape.n_radial)
@@ -91,7 +91,7 @@ def descriptors(first, last, shape, data, batch, radial_c, angular_c, s_out, q_o
         values(shape, data, s, q)
 
 
-@jit
+@inner
 def pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope, s_slope, out):
     """dU/ds (N, n L), and dU_i/dr_ij (P, 3) of the directed pairs, from dU/dq (N, D)."""
     n_radial = len(shape.n_radial)
@@ -154,7 +154,7 @@ def pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope
                 out[target, 2] += p_2 + force * data.unit[pair, 2]
 
 
-@jit
+@inner
 def forces(first, last, shape, data, batch, pairs, out, virials):
     """F_i = sum_j (p_ij - p_ji), and each atom's part of the virial, -sum_j r_ij p_ij (N, 6)."""
     real = data.parity.dtype.type
@@ -176,7 +176,7 @@ def forces(first, last, shape, data, batch, pairs, out, virials):
                 virials[i, 3 + x] += r * pairs[shift + d, (x + 1) % 3]
 
 
-@jit
+@inner
 def sum_frames(first, last, atom_start, energies, virials, frame_energies, frame_virials):
     """Energies (B,) and virials (B, 6) of the frames whose first atom is first or comes before last."""
     for frame in range(len(frame_energies)):
@@ -196,11 +196,15 @@ def forward(
     """Energies, forces and virials, by atom and frame; those of the frames must hold 0."""
     first, last = ends[part], ends[part + 1]
     descriptors(first, last, shape, data, batch, radial_c, angular_c, s, q)
-    scaled[first:last] = q[first:last] * scaler
+    # Written out, as are all assignments of arrays: the compiler would spend seconds on their errors.
+    for i in range(first, last):
+        for d in range(len(scaler)):
+            scaled[i, d] = q[i, d] * scaler[d]
     evaluate(first, last, types, weights, biases, output, scaled, values, energies, slopes, q_slope)
     for i in range(first, last):
         energies[i] += element[types[i]]
-    q_slope[first:last] *= scaler
+        for d in range(len(scaler)):
+            q_slope[i, d] *= scaler[d]
     pair_forces(first, last, shape, data, batch, radial_c, angular_c, s, q_slope, s_slope, pairs)
     meet(crowd)
     forces(first, last, shape, data, batch, pairs, force, virials)

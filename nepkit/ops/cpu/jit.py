@@ -14,5 +14,9 @@ RULES = {
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
 jit = numba.njit(**RULES)
-# For what kernels call once an atom or a row: handing over PairData takes a hundred moves.
-inlined = numba.njit(forceinline=True, **RULES)
+# What kernels alone call is not kept by itself, nor made ready for Python's arguments, which are
+# hundreds of moves for PairData: a fifth of the time that it takes to compile a step.
+_INNER = {**RULES, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = numba.njit(**_INNER)
+# For what kernels call once an atom or a row: there those moves would count each time.
+inlined = numba.njit(forceinline=True, **_INNER)

@@ -62,9 +62,10 @@ def loss(factors, targets, types, energy, forces, virial, totals, numbers, energ
             error = virial[b, x] - targets.virial[b, x]
             virial_bar[b, x] = weight * error
             sums[2] += weight * error * error
-    numbers[4:] = sums
-    if len(totals) > 0:
-        sums[:] = totals
+    for k, own in enumerate(sums):
+        numbers[4 + k] = own
+    for k, total in enumerate(totals):  # none, or six
+        sums[k] = total
     slopes, value = np.empty(3, energy.dtype), 0.0
     for k in range(3):
         count = max(sums[3 + k], 1.0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import inlined, jit
+from .jit import inlined, inner
 
 
 class Matrices(NamedTuple):
@@ -23,7 +23,7 @@ class Matrices(NamedTuple):
     room: np.ndarray  # (threads, numbers) for work on the largest
 
 
-@jit
+@inner
 def move_matrices(first, last, room, matrices, moments, gradient, shared, rates):
     """Move the matrices first to last; ``gradient`` (P,) and then ``shared`` are all numbers'."""
     for k in range(first, last):
@@ -70,7 +70,7 @@ def _subtract(values, wide, size, turned):
         values[i] -= size * wide[place]
 
 
-@jit
+@inner
 def _orthogonalise(wide, room, polynomial, turns):
     """Make the singular values of ``wide`` (n, m), n <= m, near 1, those of 0 apart."""
     n, m = wide.shape

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .crowd import share
-from .jit import inlined, jit
+from .jit import inner, inlined, jit
 
 
 @inlined
@@ -37,7 +37,7 @@ def tanh(x):
         x[h] = y
 
 
-@jit
+@inner
 def evaluate(first, last, types, weights, biases, output, q, values, energies, slopes, q_slope):
     """Energies without the element's (N,), dU/dx of each layer, and dU/dq (N, D), of scaled q."""
     one = output.dtype.type(1)
@@ -142,7 +142,7 @@ def atoms_by_type(types, n_types):
     return order, starts
 
 
-@jit
+@inner
 def weight_gradients(
     part, n_parts, atoms, values, slopes, energy_bar, inputs, x_dot, value_dots, x_bars,
     weight_out, bias_out, output_out, element_out,
@@ -172,7 +172,7 @@ def weight_gradients(
             element_out[t] = total
 
 
-@jit
+@inner
 def _sum_outer(part, n_parts, order, starts, bars, slopes, x, rate, out, bias_out):
     """Sum bar x + slope rate over the atoms of each type, for one part of the neurons."""
     n_neurons, zero = bars.shape[1], out.dtype.type(0)

@@ -17,7 +17,7 @@ import numpy as np
 from ..gather import Stretches
 from .adamw import CHUNK, Moments, Rates, adamw
 from .crowd import meet, share
-from .jit import jit
+from .jit import inner, jit
 from .muon import move_matrices
 
 
@@ -97,7 +97,7 @@ def update(part, n_parts, crowd, plan, moved, rules, matrices, gradient, start, 
         _average(moved.average[place:end], flat, weight)
 
 
-@jit
+@inner
 def _squares(part, n_parts, gradient, squares):
     """Sums of fixed parts, so that their sum is that of any number of threads."""
     first, last = share(len(squares), part, n_parts)
@@ -108,14 +108,14 @@ def _squares(part, n_parts, gradient, squares):
         squares[chunk] = total
 
 
-@jit
+@inner
 def _all_sums(part, n_parts, stretches, values, out):
     """A thread's share of the pieces."""
     first, last = share(len(stretches.place), part, n_parts)
     sums(first, last, stretches, values, out)
 
 
-@jit
+@inner
 def sums(first, last, stretches, values, out):
     """Pieces first to last: sums of stretches of ``values``."""
     for piece in range(first, last):
@@ -126,25 +126,31 @@ def sums(first, last, stretches, values, out):
             total[:] = 0
             continue
         source = stretches.source[begin]
-        total[:] = values[source : source + length]
+        _set(total, values[source : source + length])
         for p in range(begin + 1, end):
             source = stretches.source[p]
             _increase(total, values[source : source + length])
 
 
-@jit
+@inner
+def _set(total, values):
+    for k in range(len(total)):
+        total[k] = values[k]
+
+
+@inner
 def _increase(total, values):
     for k in range(len(total)):
         total[k] += values[k]
 
 
-@jit
+@inner
 def _add(out, values, others):
     for k in range(len(out)):
         out[k] = values[k] + others[k]
 
 
-@jit
+@inner
 def _average(average, flat, weight):
     fresh = flat.dtype.type(weight)
     for k in range(len(flat)):
