@@ -52,12 +52,13 @@ from nepkit.train.loss import loss, rules_of
 from nepkit.train.loss import sums as error_sums
 from nepkit.train.objective import analytic, fused
 from nepkit.train.parametrisation import Anchored, Plain
+from nepkit.train.shared import MANY
 from nepkit.train.step import Step
 from nepkit.units import ELEMENTS
 
 EVERY = tuple(HIGHER_INVARIANTS)
 FULL = {"invariants": EVERY, "neuron": (5, 3)}
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
@@ -88,10 +89,11 @@ def both(operator, *arguments):
     return [[values] if isinstance(values, torch.Tensor) else values for values in (found, wanted)]
 
 
-def agree(found, wanted):
+def agree(found, wanted, condition=1.0):
+    """Equal but for rounding, which the problem makes ``condition`` times as large."""
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype
-        tolerance = TOLERANCE[one.dtype]
+        tolerance = condition * TOLERANCE[one.dtype]
         scale = max(1.0, other.abs().max().item()) if other.numel() else 1.0
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance * scale)
 
@@ -183,7 +185,7 @@ def test_tiles_of_groups(n_members, n_groups, tile):
 @dtypes
 @pytest.mark.parametrize(
     ("n_inputs", "n_neurons", "n_types", "n_atoms"),
-    [(35, 30, 3, 70), (5, 40, 1, 1), (33, 3, 5, 40)],
+    [(35, 18, 2, 20), (5, 40, 1, 1), (33, 3, 5, 40)],
 )
 def test_layers(n_inputs, n_neurons, n_types, n_atoms, dtype):
     groups = TiledGroups(torch.randint(0, n_types, (n_atoms,)).int(), n_types, layers.ATOM_TILE)
@@ -195,7 +197,8 @@ def test_layers(n_inputs, n_neurons, n_types, n_atoms, dtype):
     output, element = random(dtype, n_types, n_neurons), random(dtype, n_types)
     energy_bar = random(dtype, n_atoms)
     for scale in (1e-3, 1.0, 100.0):  # the series of tanh, and where it saturates
-        agree(*both(layers.layer_values, scale * inputs, weight, scale * bias, *where))
+        inputs_and_weights = scale * inputs, weight, scale * bias
+        agree(*both(layers.layer_values, *inputs_and_weights, *where), condition=max(1.0, scale))
     agree(*both(layers.layer_rates, tangents, weight, values, *where))
     for of_value, to_value, last in ((output, energy_bar, True), (slope, bar, False)):
         agree(*both(layers.layer_slopes, values, of_value, element, weight, *where, last))
@@ -256,8 +259,13 @@ def everything(kind, model, batch):
     return [evaluation.q, *values, *(gradient[name] for name in model.shapes)]
 
 
-# Eight thousand pair types take the interpreter minutes.
+# Eight thousand pair types take the interpreter minutes, and every atom its time.
 SHAPES = {name: shape for name, shape in ODD_SHAPES.items() if name != "89 types"}
+LIKE_OTHERS = "bulk", "left-handed", "outside", "slab along a"
+SHAPES["all kinds"] = (
+    SHAPES["all kinds"][0],
+    tuple(kind for kind in odd_frames() if kind not in LIKE_OTHERS),
+)
 SHAPES["7 types"] = ELEMENTS[:7], ("molecule", "two atoms", "isolated")
 # Names of shapes, changes to the model, whether the batch ends in ghosts, and precision.
 CASES = [
@@ -270,10 +278,15 @@ CASES = [
 ]
 
 
+def shape(name):
+    """Elements and frames of one of SHAPES."""
+    elements, kinds = SHAPES[name]
+    return elements, [odd_frames(elements)[kind] for kind in kinds]
+
+
 @pytest.mark.parametrize(("name", "changes", "ghosts", "dtype"), CASES)
 def test_the_whole_evaluation(name, changes, ghosts, dtype):
-    elements, kinds = SHAPES[name]
-    frames = [odd_frames(elements)[kind] for kind in kinds]
+    elements, frames = shape(name)
     settings = model_settings(elements, **changes)
     model, prepared = random_model(settings, dtype=dtype), make_ready(frames, settings, dtype)
     batch = all_in_one(prepared)
@@ -335,7 +348,7 @@ def test_loss(name, stage, sent):
 @pytest.mark.parametrize("name", ["all kinds", "one type", "no angular pairs"])
 def test_steps_on_kept_tables(name):
     """Whole objectives, on tables read in place and with ghosts whose neighbours' labels are bad."""
-    model, prepared = labelled(*odd_shape(name), invariants=("q222", "q1111"))
+    model, prepared = labelled(*shape(name), invariants=("q222", "q1111"))
     structures = prepared.structures
     attach_constants(structures, model.settings)
     rules = rules_of(Stage(lambda_v=0.3), len(model.settings.elements), model.flat)
@@ -350,7 +363,8 @@ def test_steps_on_kept_tables(name):
 
 def test_ghosts_may_hold_anything_finite():
     """Constants of ghosts reach neither the loss nor its gradient."""
-    model, prepared = labelled(*odd_shape("all kinds"))
+    frames = [odd_frames()[kind] for kind in ("thin", "two atoms")]
+    model, prepared = labelled(odd_shape("all kinds")[0], frames)
     structures = prepared.structures
     attach_constants(structures, model.settings)
     rules = rules_of(Stage(), 2, model.flat)
@@ -358,7 +372,7 @@ def test_ghosts_may_hold_anything_finite():
     for poison in (0.0, 1e3):
         for name in PAIR_TABLES:
             structures.tables[name][1][-1] = poison
-        batch = Ladder(structures).batch(np.arange(5))
+        batch = Ladder(structures).batch(np.arange(2))
         results.append(fused(model, batch, model.flat, rules, True))
     assert torch.equal(results[0][1], results[1][1])
     assert torch.equal(results[0][0].value, results[1][0].value)
@@ -406,9 +420,14 @@ def test_moving_atoms(l_max, form, dtype):
 
 
 @pytest.mark.parametrize(
-    "elements", [("Si", "Ge"), ("Nb", "Mo", "Ta", "W", "O"), ELEMENTS[:22]], ids=len
+    ("elements", "dtype"),
+    [
+        (("Si", "Ge"), torch.float64),
+        (("Nb", "Mo", "Ta", "W", "O"), torch.float32),
+        (("Nb", "Mo", "Ta", "W", "O"), torch.float64),
+        (ELEMENTS[:MANY], torch.float64),
+    ],
 )
-@dtypes
 def test_a_shared_base(elements, dtype):
     """What elements have in common, to the parameters and back."""
     model = random_model(model_settings(tuple(elements), **FULL), dtype=dtype)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 NEP_IN = {
-    "type": "2 Si Ge", "cutoff": "4 3", "n_max": "1 1", "basis_size": "2 2", "l_max": "2 1",
+    "type": "2 Si Ge", "cutoff": "4 3", "n_max": "2 1", "basis_size": "4 3", "l_max": "4 1",
     "neuron": "4", "generation": "6", "batch": "2", "output_interval": "3",
 }  # fmt: skip
 

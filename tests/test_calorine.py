@@ -95,4 +95,4 @@ def test_read_nepfile(run):
     folder, _ = run
     settings = calorine.read_nepfile(str(folder / "nepkit_resolved.in"))
     assert settings["type"] == [2, "Si", "Ge"] and settings["generation"] == 9
-    assert settings["n_max"] == [1, 1] and settings["lambda_v"] == 0.1
+    assert settings["n_max"] == [2, 1] and settings["lambda_v"] == 0.1

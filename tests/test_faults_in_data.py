@@ -19,7 +19,7 @@ from nepkit.model.zbl import zbl_of
 from nepkit.train.log import RunLog
 from nepkit.train.targets import reference_energies
 
-NEP_IN = "type 2 Si Ge\ncutoff 4 3\nn_max 1 1\nbasis_size 3 3\nl_max 2 0 0\nneuron 3\n"
+NEP_IN = "type 2 Si Ge\ncutoff 4 3\nn_max 2 1\nbasis_size 4 3\nl_max 4 0 0\nneuron 3\n"
 SETTINGS = ModelSettings(("Si", "Ge"), (4.0, 4.0), (3.0, 3.0), (1, 1), (3, 3), 2, (), (3,))
 
 

@@ -109,7 +109,7 @@ def test_an_unfinished_run(folder, capsys, monkeypatch):
     rows = info("checkpoint.pt", capsys)
     assert rows[""] == "checkpoint.pt: a checkpoint of nepkit"
     assert rows["steps"].startswith("4 of 6 done")
-    assert rows["model"].startswith("elements Si Ge, n_max 1 1, basis_size 2 2, l_max 2, neuron 4")
+    assert rows["model"].startswith("elements Si Ge, n_max 2 1, basis_size 4 3, l_max 4, neuron 4")
     assert rows["precision"] == "float32, seed 0"
     assert rows["data"] == "train.xyz, as it is now test.xyz, as it is now"
     assert contents(folder) == before

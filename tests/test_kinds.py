@@ -80,9 +80,9 @@ KINDS = {
 }  # fmt: skip
 
 
-# Descriptors of other sizes, each of which takes some seconds to compile.
-LONG = ("l_max 1", "every invariant", "smallest model")
-IN_FLOAT64 = ("one type", "-2000 eV/atom", "isolated atoms", "some labels", "zbl")
+# Descriptors and networks of other sizes, each of which takes some seconds to compile.
+LONG = ("l_max 1", "smallest model", "two layers")
+IN_FLOAT64 = ("one type", "two layers", "-2000 eV/atom", "isolated atoms", "some labels", "zbl")
 
 
 @pytest.mark.parametrize(

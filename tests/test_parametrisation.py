@@ -180,8 +180,15 @@ def test_decay_draws_elements_together(tmp_path):
     assert 0.0 < apart[1] < 0.5 * apart[0]
 
 
-@pytest.mark.parametrize("mode", ["analytic", "autograd"])
-@pytest.mark.parametrize("kind", ["isolated atoms", "first element never beside itself"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("isolated atoms", "analytic"),
+        ("isolated atoms", "autograd"),
+        ("first element never beside itself", "analytic"),
+        pytest.param("first element never beside itself", "autograd", marks=pytest.mark.slow),
+    ],
+)
 def test_odd_pair_types_train(tmp_path, kind, mode):
     """No pairs at all, and no pair of the first two elements of type."""
     symbols = ("Si", "Ge", "C", "O")

@@ -1,6 +1,6 @@
 """Every kernel compiled for GPUs that need not be there: registers, spills, scratch, atomics.
 
-``python -m pytest tests/test_triton_amd.py -s`` shows a table; -m slow adds large models and float64.
+``python -m pytest tests/test_triton_amd.py -s`` shows a table; -m slow adds other GPUs, large models and float64.
 """
 
 import importlib
@@ -26,10 +26,11 @@ from triton.runtime import JITFunction
 import nepkit.ops.triton
 from nepkit.ops.triton.sums import of_products
 
+MOST = "gfx90a", "gfx942", "sm_90"
 CASES = [
     pytest.param(
         target, model, dtype,
-        marks=[] if (model, dtype) == ("ordinary", "fp32") else [pytest.mark.slow],
+        marks=[] if (model, dtype, target in MOST) == ("ordinary", "fp32", True) else [pytest.mark.slow],
     )
     for dtype in ("fp32", "fp64")
     for model in MODELS

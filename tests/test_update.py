@@ -19,7 +19,7 @@ from nepkit.train.step import Step
 KINDS = {"plain": Plain, "anchored": Anchored, "shared": Shared}
 ELEMENTS = EIGHTY_NINE[:20]
 # Many more numbers than are worth a thread, or are worked on at once.
-LARGE = {"neuron": (70,), "n_max": (9, 8)}
+LARGE = {"neuron": (200,)}
 
 
 def make_step(kind, dtype=torch.float64, optimizer="adamw", elements=ELEMENTS) -> Step:
