@@ -66,8 +66,8 @@ def lanes_may_differ(text: str) -> bool:
     sent: set[str] = set()
     for line in text.splitlines():
         for instruction in line.split(";")[0].split("::"):
-            name, _, rest = instruction.strip().partition(" ")
-            name, operands = name.strip(), [_registers(x) for x in rest.split(",")]
+            name, *rest = instruction.split(maxsplit=1) or [""]
+            operands = [_registers(x) for x in "".join(rest).split(",")]
             if not operands[0]:
                 continue
             if FUSED.match(name):
