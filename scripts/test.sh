@@ -7,4 +7,4 @@ source scripts/environment.sh plot,test
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 # Files side by side on a few cores; GPU tests in turn, as each takes the device for itself.
 case " $* " in *" gpu "*) side=0 ;; *) side=auto ;; esac
-exec "$python" -m pytest -n $side --maxprocesses 4 --dist loadfile "$@"
+exec "$python" -m pytest -n $side --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@"

@@ -1,6 +1,6 @@
 """Triton's kernels, run by its interpreter on CPU tensors, against plain torch.
 
-Needs TRITON_INTERPRET=1 before triton is imported: test_triton.py runs this file.
+Needs TRITON_INTERPRET=1 before triton is imported: test_interpreter.py runs this file.
 """
 
 import numpy as np

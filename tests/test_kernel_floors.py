@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from structures import all_in_one, make_ready, model_settings, odd_shape, random_model
-from test_triton import everything
+from test_fused import everything
 
 from nepkit.model.fused import FusedEvaluation
 

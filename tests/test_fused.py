@@ -1,9 +1,4 @@
-"""The fused evaluation in plain torch, and its kernels in Triton's interpreter."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The fused evaluation in plain torch."""
 
 import numpy as np
 import pytest
@@ -88,19 +83,3 @@ def test_one_compilation_serves_batches_of_all_sizes():
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     assert len(traced) == 1
-
-
-def test_kernels_in_the_interpreter():
-    """In a process of its own, as triton looks at the environment when it is imported."""
-    pytest.importorskip("triton", reason="the kernels need triton")
-    file = Path(__file__).with_name("interpreted_kernels.py")
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "--durations=5", str(file)],
-        cwd=file.parents[1],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
