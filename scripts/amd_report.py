@@ -6,8 +6,10 @@
 
 A kernel fits if nothing spills, nothing lies in scratch memory, it has no float atomics and no
 number of another precision, takes at most 64 KiB of shared memory and 1,024 lanes, and if lanes that
-share a sum hold the same bits of it. For the chips of amd_instructions.py, a second table says what
-a pair of atoms costs in each kernel over pairs, and the least time that follows: a prediction.
+share a sum hold the same bits of it. Registers are those of a lane (VGPR of 512, AGPR among them) or of a
+wave (SGPR), scratch and LDS bytes, occupancy the waves that a SIMD holds at once, matrix and atomics
+numbers of instructions. For the chips of amd_instructions.py, a second table says what a pair of atoms
+costs in each kernel over pairs, and the least time that follows: a prediction. Needs Triton.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import argparse
 import math
 import re
 import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import triton
+try:
+    import triton
+except ImportError:
+    sys.exit("amd_report.py compiles by Triton, which is not here: pip install triton")
 from amd_instructions import CHIPS, CLASSES, WAVE, count, lanes_may_differ, least_cycles, loops
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -87,10 +93,10 @@ SHARED = 64 * 1024  # bytes
 LANES = 1024  # of a workgroup
 ATOMIC = re.compile(r"cmpswap|atomic_(pk_)?add_f|\batom\.|\bred\.")
 MATRIX = re.compile(r"\bv_(mfma|smfmac|wmma)|\b(mma|wgmma)\.")
-# Radial pairs, angular ones and rows of the benchmark's batches, with both ends of a pair counted once.
+# Radial pairs, angular ones and rows of the benchmark's batches; both ends of a pair count once.
 CASES = {
-    "PbTe 25 x 250": {"radial": 200_098, "angular": 18_878, "rows": 12_500},
-    "PbTe 1 x 250": {"radial": 8_230, "angular": 759, "rows": 500},
+    "PbTe, 25": {"radial": 200_098, "angular": 18_878, "rows": 12_500},
+    "PbTe, 1": {"radial": 8_230, "angular": 759, "rows": 500},
     "m16": {"radial": 85_775, "angular": 50_611, "rows": 43_661},
     "m89": {"radial": 61_289, "angular": 33_823, "rows": 6_022},
 }
@@ -377,13 +383,18 @@ def report(target: str, model: str, dtype: str) -> tuple[str, list[str]]:
         result, num_warps = compiled(kernel, target, dtype)
         found, text = resources(result), instructions(result)
         found["matrix"], found["atomics"] = (len(x.findall(text)) for x in (MATRIX, ATOMIC))
-        lines.append(f"{name:24}{num_warps:6}" + "".join(f"{n:13}" for n in found.values()))
+        lines.append(f"{name:24}{num_warps:6}" + _row(found, found.values()))
         wrong += [f"{name}: {what}" for what in faults(kernel, result, num_warps, target, dtype)]
         if target in CHIPS and kernel.loops:
             costs += _costs(name, kernel, text, num_warps, target, dtype)
     head = f"{target}, {model} model, {dtype}\n{'kernel':24} warps"
-    table = "\n".join([head + "".join(f"{key:>13}" for key in found), *lines])
+    table = "\n".join([head + _row(found, found), *lines])
     return table + (_prediction(costs, target) if costs else ""), wrong
+
+
+def _row(names, values) -> str:
+    """Values below names."""
+    return "".join(f"{value:>{max(6, len(name) + 2)}}" for name, value in zip(names, values))
 
 
 class Cost(NamedTuple):
@@ -391,7 +402,7 @@ class Cost(NamedTuple):
 
     name: str
     kind: str  # of pairs
-    instructions: dict[str, float]  # of a lane, by class
+    instructions: dict[str, float]  # of waves, by class, for as many pairs as a wave has lanes
     cycles: float  # of a compute unit
 
 
@@ -405,33 +416,33 @@ def _costs(
     for loop, body in zip(kernel.loops, bodies):
         waves = num_warps * loop.ends / math.prod(values[name] for name in loop.taken)
         counts = {key: n * waves for key, n in count(body).items()}
-        lanes = {key: n * WAVE for key, n in counts.items()}
-        costs.append(Cost(name, loop.pairs, lanes, least_cycles(counts)))
+        of_a_wave = {key: n * WAVE for key, n in counts.items()}
+        costs.append(Cost(name, loop.pairs, of_a_wave, least_cycles(counts)))
     return costs
 
 
 def _prediction(costs: list[Cost], target: str) -> str:
     chip, totals = CHIPS[target], dict.fromkeys(CASES, 0.0)
-    head = f"{'for each pair':24} pairs  " + "".join(f"{name:>15}" for name in CLASSES)
     lines = [
-        f"\n\n{chip.name}: instructions of a lane in the loops over pairs, and a prediction, not a",
-        "measurement: the least time in us, all units busy and all else at the same time",
-        head + "".join(f"{name:>15}" for name in CASES),
+        f"\n\n{target}, {chip.name}: what waves issue in the loops over pairs for {WAVE} pairs, by class; and",
+        "a prediction, not a measurement: the least time in us that the kernels over pairs take of a step",
+        "on the README's batches, m16 and m89 those of 16 and 89 elements, if all units are always busy",
+        f"{'kernel':24} pairs  " + _row(CLASSES, CLASSES) + _row(CASES, CASES),
     ]
     for cost in costs:
-        line = f"{cost.name:24} {cost.kind:7}"
-        line += "".join(f"{cost.instructions.get(key, 0):15.1f}" for key in CLASSES)
+        counts = [f"{cost.instructions.get(key, 0):.0f}" for key in CLASSES]
+        times = []
         for case, sizes in CASES.items():
+            # Tangents have one kernel for long rows and one for others.
             long = 2 * sizes["angular"] >= tangents.LONG * sizes["rows"]
             used = not cost.name.startswith("angular tangents") or long == ("long" in cost.name)
             us = cost.cycles * sizes[cost.kind] / (chip.compute_units * chip.clock)
-            line += f"{us:15.2f}" if used else f"{'-':>15}"
+            times.append(f"{us:.2f}" if used else "-")
             totals[case] += us * used
-        lines.append(line)
-    empty = " " * (32 + 15 * len(CLASSES) - len("together"))
-    return "\n".join(
-        [*lines, "together" + empty + "".join(f"{us:15.2f}" for us in totals.values())]
-    )
+        lines.append(f"{cost.name:24} {cost.kind:7}" + _row(CLASSES, counts) + _row(CASES, times))
+    together = [f"{us:.2f}" for us in totals.values()]
+    empty = " " * (len(lines[-1]) - len("together") - len(_row(CASES, together)))
+    return "\n".join([*lines, "together" + empty + _row(CASES, together)])
 
 
 def main() -> int:

@@ -25,8 +25,10 @@ def run(request, tmp_path_factory):
     settings = {"neuron": "4 3", "cutoff": "4 3 3.5 3", "zbl": 2} if "two" in request.param else {}
     folder = tmp_path_factory.mktemp("calorine") / "run"
     make_run(folder, random_frames(5), random_frames(3, first_seed=40), **settings)
-    train_nep(folder, device="cpu")
-    return folder, train_nep(folder, device="cpu", generation=9)
+    # In float64 the kernels of two layers are those of other tests.
+    common = {"device": "cpu", "precision": "float64" if "two" in request.param else "float32"}
+    train_nep(folder, **common)
+    return folder, train_nep(folder, **common, generation=9)
 
 
 def rms(table) -> float:

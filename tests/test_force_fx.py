@@ -22,7 +22,7 @@ from nepkit.train.objective import analytic, differentiated, error_sums
 from nepkit.train.step import Step
 from nepkit.train.traced import TracedAutograd, run_graph, traced
 
-# A trace takes seconds, and fewer for a small model.
+# A trace takes ten seconds and more, and fewer for a small model: most tests share one.
 SMALL = {"l_max": 2, "n_max": (1, 1), "basis_size": (2, 2)}
 MULSUM = Contract("mulsum", True)
 
@@ -73,6 +73,7 @@ def test_traced_objective_equals_the_analytic_one(name):
     compared(name, [0], model, function, filled=False)  # not even a ghost
 
 
+@pytest.mark.slow
 def test_without_virials():
     model, function = model_and_function(odd_shape("all kinds")[0])
     compared("all kinds", None, model, function, use_virial=False, split=False)
@@ -97,13 +98,18 @@ def test_traced_energies_forces_and_virials(name):
 
 
 def test_constants_of_the_model_are_read_anew():
-    elements = odd_shape("one type")[0]
-    settings = model_settings(elements, **SMALL)
-    model, function = random_model(settings), TracedAutograd()
-    compared("one type", None, model, function, split=False)
+    model, function = model_and_function(odd_shape("all kinds")[0])
+    compared("all kinds", [0, 1], model, function, split=False)
+    graphs = list(function.graphs)
+    kept = model.q_scaler.clone(), model.flat.clone()
     model.q_scaler.mul_(1.3)
     model.flat.mul_(0.9)
-    compared("one type", None, model, function, split=False)
+    try:
+        compared("all kinds", [0, 1], model, function, split=False)
+    finally:
+        model.q_scaler.copy_(kept[0])
+        model.flat.copy_(kept[1])
+    assert list(function.graphs) == graphs
 
 
 def test_cutoffs_of_elements_stay_tensors():
@@ -121,19 +127,23 @@ def test_cutoffs_of_elements_stay_tensors():
     assert relative(traced.gradient, analytic.gradient) < 1e-10
 
 
-@pytest.mark.parametrize(
-    "contract", [pytest.param(Contract("bmm", False), marks=pytest.mark.slow), MULSUM]
-)
-def test_nothing_is_scattered_over_weights_or_pairs(contract):
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_nothing_is_scattered_over_weights_or_pairs(every):
     """Sums over segments are single nodes of the graph, and nothing is added with an index."""
-    elements = odd_shape("all kinds")[0]
-    sizes = {"n_max": (1, 0), "basis_size": (1, 1), "invariants": EVERY}
-    settings, prepared = with_targets(*odd_shape("all kinds"), **sizes)
-    model, function = random_model(settings), TracedAutograd()
-    batch = Ladder(prepared.structures).batch(np.arange(3))
-    rules = rules_of(STAGES["mse"], len(elements), model.flat)
-    function(model, batch, model.flat, rules, True, contract)
-    ((graph, _),) = function.graphs.values()
+    elements, frames = odd_shape("all kinds")
+    model, function = model_and_function(elements)
+    if every:
+        sizes = {"n_max": (1, 0), "basis_size": (1, 1), "invariants": EVERY}
+        model, function = random_model(model_settings(elements, **sizes)), TracedAutograd()
+    batch = Ladder(with_targets(elements, frames)[1].structures).batch(np.arange(3))
+    rules = rules_of(STAGES["rmse"], len(elements), model.flat)
+    for contract in (MULSUM, Contract("bmm", False)) if every else (MULSUM,):
+        function(model, batch, model.flat, rules, True, contract)
+    for graph, _ in function.graphs.values():
+        assert_nothing_scattered(graph)
+
+
+def assert_nothing_scattered(graph):
     names = {str(node.target) for node in graph.graph.nodes if node.op == "call_function"}
     adding = ("index_put", "scatter_add", "scatter_reduce", "index_add", "embedding", "_bag")
     assert not [name for name in names if any(word in name for word in adding)]

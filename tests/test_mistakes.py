@@ -83,8 +83,8 @@ NEP_IN = {
 ACCEPTED = {
     "keywords of the evolutionary training": {"tail": "population 60\nsigma0 0.1\nversion 4\n"},
     "save_potential with two values": {"tail": "save_potential 100 0\n"},
-    "l_max in its short forms": {"l_max": "2 1"},
-    "l_max in its long form": {"l_max": "2 1 0 0 0 0 0"},
+    "l_max in its short forms": {"l_max": "4 1"},
+    "l_max in its long form": {"l_max": "4 1 0 0 0 0 0"},
     "cutoff before type": {"type": None, "tail": "type 2 Si Ge\n"},
     "cutoffs of the elements": {"cutoff": "4 3 3.5 3"},
 }  # fmt: skip

@@ -5,6 +5,7 @@
 
 import importlib
 import pkgutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from amd_instructions import CHIPS, CLASSES, count, lanes_may_differ, least_cycles, loops
 from amd_report import CASES as BENCHMARKS
 from amd_report import MODELS, TARGETS, instructions, kernels, report
+from shares import environment
 from triton.backends import backends
 from triton.compiler import ASTSource
 from triton.runtime import JITFunction
@@ -108,6 +110,20 @@ def test_loops_and_classes_of_instructions():
     assert least_cycles(first) == 5 and least_cycles(second) == 8
     straight = [line for line in LOOPS.splitlines() if "branch" not in line]
     assert loops("\n".join(straight)) == [straight]
+
+
+def test_without_triton_it_is_asked_for():
+    script = Path(nepkit.__file__).parents[1] / "scripts" / "amd_report.py"
+    program = (
+        "import runpy, sys; sys.modules['triton'] = None\n"
+        f"sys.argv = ['amd_report.py']; runpy.run_path({str(script)!r}, run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(), check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith("pip install triton\n")
 
 
 def test_every_kernel_is_compiled():
