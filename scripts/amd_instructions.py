@@ -42,8 +42,10 @@ CYCLES = {
 
 # What hands a lane the number of another, what copies it, and additions that are fused with a product.
 SENT = re.compile(r"shfl|v_mov_b(32|64)_dpp|ds_bpermute|ds_swizzle|v_permlane")
-COPIED = re.compile(r"mov|cvt|shl|or\.b|v_mov_b|v_dual_mov")
-FUSED = re.compile(r"fma\.|v_(pk_)?fma_|v_(dual_)?fmac_|v_pk_fmac_|v_mad_f|v_mac_f")
+COPIED = re.compile(r"mov|cvt|shl|or\.b|selp|v_mov_b|v_dual_mov|v_(dual_)?cndmask")
+FUSED = re.compile(r"fma\.|v_(pk_|dual_)?fma(mk)?_|v_(pk_|dual_)?fmac_|v_mad_f|v_mac_f")
+NOTHING_SET = re.compile(r"st\.|ds_write|ds_store|(global|buffer|flat|scratch)_store")
+PREDICATE = re.compile(r"^\s*@!?%\w+")
 REGISTER = re.compile(r"%\w+|\bv\d+|\bv\[\d+:\d+\]")
 
 
@@ -65,17 +67,21 @@ def lanes_may_differ(text: str) -> bool:
     """
     sent: set[str] = set()
     for line in text.splitlines():
-        for instruction in line.split(";")[0].split("::"):
+        for instruction in PREDICATE.sub("", line.split(";")[0]).split("::"):
             name, *rest = instruction.split(maxsplit=1) or [""]
-            operands = [_registers(x) for x in "".join(rest).split(",")]
-            if not operands[0]:
+            # A group in braces is one operand.
+            parts = re.findall(r"\{[^}]*\}|[^,]+", "".join(rest))
+            operands = [_registers(x) for x in parts] or [set()]
+            if not operands[0] or NOTHING_SET.match(name):
                 continue
             if FUSED.match(name):
                 addend = operands[0] if re.search("fmac|_mac", name) else operands[3]
                 if addend & sent:
                     return True
             from_others = COPIED.match(name) and sent & set().union(*operands[1:])
-            if SENT.match(name) or from_others:
+            if "_swap" in name:
+                sent |= operands[0] | operands[1]
+            elif SENT.match(name) or from_others:
                 sent |= operands[0]
             else:
                 sent -= operands[0]

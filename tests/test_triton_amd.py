@@ -5,6 +5,7 @@
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,7 @@ def sum_kernel(x, y, out, ROUNDED: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
-@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx1100", "sm_90"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_lanes_agree_on_sums_of_products(target, dtype):
     """A compiler fuses the product of one lane with the sum of another, unless it may not."""
     skip_unless_compiled(target)
@@ -81,6 +82,28 @@ def test_lanes_agree_on_sums_of_products(target, dtype):
         options = {"num_warps": 8, "enable_fp_fusion": True}
         result = triton.compile(source, target=TARGETS[target], options=options)
         assert lanes_may_differ(instructions(result)) == (not rounded)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "shfl.sync.bfly.b32 %r2, %r1, 8, 31, -1;\n@%p1 fma.rn.f32 %r3, %r4, %r5, %r2;",
+        "shfl.sync.bfly.b32 %r2, %r1, 8, 31, -1;\nselp.b32 %r6, %r2, %r1, %p1;\n"
+        "fma.rn.f32 %r3, %r4, %r5, %r6;",
+        "shfl.sync.bfly.b32 %r2, %r1, 8, 31, -1;\nmov.b64 %rd1, {%r7, %r2};\n"
+        "mov.b64 {%r4, %r5}, %rd1;\nfma.rn.f32 %r3, %r8, %r9, %r5;",
+        "v_mov_b32_dpp v2, v1 row_ror:8\nds_write_b32 v2, v7\nv_fmamk_f32 v3, v4, 0x3ebd70a4, v2",
+        "v_permlane16_swap_b32 v7, v8\nv_cndmask_b32_e32 v6, v7, v8, vcc\nv_fmac_f32_e32 v6, v3, v2",
+        "v_permlane32_swap_b32 v7, v8\nv_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[8:9]",
+    ],
+)
+def test_what_lanes_send_is_followed(text):
+    assert lanes_may_differ(text)
+    sent, *others = text.splitlines()
+    assert not lanes_may_differ("\n".join(others))
+    *before, fused = text.splitlines()
+    product = re.sub("fm[a-z]*", "mul", fused)
+    assert not lanes_may_differ("\n".join([*before, product]))
 
 
 LOOPS = """

@@ -2,9 +2,11 @@
 
 import copy
 
+import numba
 import numpy as np
 import pytest
 import torch
+from numba.core.caching import CacheImpl
 from structures import EIGHTY_NINE, make_ready, model_settings, odd_frames
 
 from nepkit.config import Stage
@@ -214,6 +216,14 @@ def in_turns(part, n_parts, crowd, turns, seen):
         if seen[(part + 1) % n_parts, 0] != turn + 1:
             seen[part, 1] += 1
         meet(crowd)
+
+
+def test_where_nothing_can_be_written_kernels_are_compiled_in_every_process(monkeypatch):
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(lambda x: 2 * x)
+    double = jit(lambda x: 2 * x)
+    assert double(4) == 8 and double.stats.cache_path is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

@@ -10,7 +10,7 @@ import numpy as np
 
 from .atoms import pull, pull_push, push
 from .crowd import meet, share
-from .jit import inner, inlined, jit
+from .jit import inlined, inner, jit
 from .network import adjoint, weight_gradients
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from . import angular, near
 from .atoms import pull, values
-from .jit import inner, inlined, jit
+from .jit import inlined, inner, jit
 from .network import evaluate
 from .records import Work
 from .repulsion import pair_energy

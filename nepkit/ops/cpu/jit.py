@@ -13,7 +13,16 @@ RULES = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
-jit = numba.njit(**RULES)
+
+
+def jit(function):
+    """Compile ``function`` when it is called, and keep that on disk where some folder can be written."""
+    try:
+        return numba.njit(**RULES)(function)
+    except RuntimeError:  # neither beside the file nor in the user's cache
+        return numba.njit(**{**RULES, "cache": False})(function)
+
+
 # What kernels alone call is not kept by itself, nor made ready for Python's arguments, which are
 # hundreds of moves for PairData: a fifth of the time that it takes to compile a step.
 _INNER = {**RULES, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .crowd import share
-from .jit import inner, inlined, jit
+from .jit import inlined, inner, jit
 
 
 @inlined
@@ -162,13 +162,15 @@ def weight_gradients(
     first, last = share(n_neurons, part, n_parts)
     for t in range(len(element_out)):
         output_out[t, first:last] = 0
-        total = element_out.dtype.type(0)
         for k in range(starts[t], starts[t + 1]):
             i = order[k]
-            total += energy_bar[i]
             for h in range(first, last):
                 output_out[t, h] += energy_bar[i] * value[i, h] + value_dot[i, h]
         if part == 0:
+            # In a loop of its own: the order of a sum must not depend on the part's neurons.
+            total = element_out.dtype.type(0)
+            for k in range(starts[t], starts[t + 1]):
+                total += energy_bar[order[k]]
             element_out[t] = total
 
 

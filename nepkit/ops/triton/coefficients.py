@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import options, padded
+from .launch import of_width, options, padded
 
 
 @triton.jit
@@ -72,8 +72,10 @@ def launch(
         (s_bar, slope, angular, angular_tangent, n_a * n_l, n_radial * k_r, n_a, k_a, n_l),
     )
     for *arrays, stride, column, n, k, n_components in kinds:
-        chosen = options("coefficient_products") if n_components > 1 else options("radial_products")
         block = {"NP": padded(n), "LP": padded(n_components), "TILE": tile}
+        chosen = options("radial_products")
+        if n_components > 1:
+            chosen = options(of_width("coefficient_products", block["LP"], out.element_size()))
         products_kernel[(n_tiles, triton.cdiv(k, chosen["KB"]))](
             *(array.contiguous() for array in arrays), center, member,
             center if place is None else place, out, n_rows, stride, column, width,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import options, padded
+from .launch import of_width, options, padded
 
 # Angular pairs of a row, on average, from which rows are long.
 LONG = 6
@@ -102,7 +102,8 @@ def launch(
         )  # fmt: skip
         # Rows of many pairs take several at a time; most hold two or three.
         long = len(angular_order) > LONG * n_rows
-        chosen = options("long_angular_tangents" if long else "angular_tangents")
+        kernel = of_width("long_angular_tangents", padded(n_l), angular.element_size())
+        chosen = options(kernel if long else "angular_tangents")
         angular_kernel[(n_rows,)](
             change, basis, harmonics, half, angular_order, angular_start, angular_place, angular,
             PLACED=placed, K=n_k, L=n_l, KP=padded(n_k), LP=padded(n_l), **chosen,
