@@ -394,7 +394,7 @@ def report(target: str, model: str, dtype: str) -> tuple[str, list[str]]:
 
 def _row(names, values) -> str:
     """Values below names."""
-    return "".join(f"{value:>{max(6, len(name) + 2)}}" for name, value in zip(names, values))
+    return "".join(f"{value:>{max(8, len(name) + 2)}}" for name, value in zip(names, values))
 
 
 class Cost(NamedTuple):
