@@ -108,6 +108,7 @@ class Loop(NamedTuple):
     pairs: str  # radial or angular
     ends: int  # of a pair: 1 where a kernel has it once, 2 where each of its atoms has it
     taken: tuple[str, ...] = ()  # the constants whose product is the number of them
+    long: bool | None = None  # for batches of long rows or for others alone
 
 
 class Kernel(NamedTuple):
@@ -190,13 +191,13 @@ def kernels(size: dict[str, int]) -> dict[str, Kernel]:
             tangents.angular_kernel,
             "angular_tangents",
             pairs | PLACED,
-            loops=(Loop("angular", 2, ("PAIRS",)),),
+            loops=(Loop("angular", 2, ("PAIRS",), long=False),),
         ),
         "angular tangents, long": Kernel(
             tangents.angular_kernel,
             "long_angular_tangents",
             pairs | PLACED,
-            loops=(Loop("angular", 2, ("PAIRS",)),),
+            loops=(Loop("angular", 2, ("PAIRS",), long=True),),
         ),
         "loss of frames": Kernel(loss.frames_kernel, "loss_frames", labels),
         "slopes of the loss": Kernel(
@@ -401,7 +402,7 @@ class Cost(NamedTuple):
     """Of a kernel's loop, for each pair."""
 
     name: str
-    kind: str  # of pairs
+    loop: Loop
     instructions: dict[str, float]  # of waves, by class, for as many pairs as a wave has lanes
     cycles: float  # of a compute unit
 
@@ -417,7 +418,7 @@ def _costs(
         waves = num_warps * loop.ends / math.prod(values[name] for name in loop.taken)
         counts = {key: n * waves for key, n in count(body).items()}
         of_a_wave = {key: n * WAVE for key, n in counts.items()}
-        costs.append(Cost(name, loop.pairs, of_a_wave, least_cycles(counts)))
+        costs.append(Cost(name, loop, of_a_wave, least_cycles(counts)))
     return costs
 
 
@@ -433,13 +434,14 @@ def _prediction(costs: list[Cost], target: str) -> str:
         counts = [f"{cost.instructions.get(key, 0):.0f}" for key in CLASSES]
         times = []
         for case, sizes in CASES.items():
-            # Tangents have one kernel for long rows and one for others.
-            long = 2 * sizes["angular"] >= tangents.LONG * sizes["rows"]
-            used = not cost.name.startswith("angular tangents") or long == ("long" in cost.name)
-            us = cost.cycles * sizes[cost.kind] / (chip.compute_units * chip.clock)
+            long = 2 * sizes["angular"] > tangents.LONG * sizes["rows"]
+            used = cost.loop.long in (None, long)
+            us = cost.cycles * sizes[cost.loop.pairs] / (chip.compute_units * chip.clock)
             times.append(f"{us:.2f}" if used else "-")
             totals[case] += us * used
-        lines.append(f"{cost.name:24} {cost.kind:7}" + _row(CLASSES, counts) + _row(CASES, times))
+        lines.append(
+            f"{cost.name:24} {cost.loop.pairs:7}" + _row(CLASSES, counts) + _row(CASES, times)
+        )
     together = [f"{us:.2f}" for us in totals.values()]
     empty = " " * (len(lines[-1]) - len("together") - len(_row(CASES, together)))
     return "\n".join([*lines, "together" + empty + _row(CASES, together)])

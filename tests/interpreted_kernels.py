@@ -266,6 +266,7 @@ SHAPES["all kinds"] = (
     SHAPES["all kinds"][0],
     tuple(kind for kind in odd_frames() if kind not in LIKE_OTHERS),
 )
+EVERY_KIND = ODD_SHAPES["all kinds"]
 SHAPES["7 types"] = ELEMENTS[:7], ("molecule", "two atoms", "isolated")
 # Names of shapes, changes to the model, whether the batch ends in ghosts, and precision.
 CASES = [
@@ -275,12 +276,13 @@ CASES = [
     ("one atom", {"l_max": 8, "invariants": EVERY}, True, torch.float64),
     ("one type", {}, True, torch.float32),
     ("no angular pairs", FULL, True, torch.float32),
+    pytest.param("every kind", FULL, True, torch.float64, marks=pytest.mark.slow),
 ]
 
 
 def shape(name):
     """Elements and frames of one of SHAPES."""
-    elements, kinds = SHAPES[name]
+    elements, kinds = EVERY_KIND if name == "every kind" else SHAPES[name]
     return elements, [odd_frames(elements)[kind] for kind in kinds]
 
 
@@ -426,6 +428,8 @@ def test_moving_atoms(l_max, form, dtype):
         (("Nb", "Mo", "Ta", "W", "O"), torch.float32),
         (("Nb", "Mo", "Ta", "W", "O"), torch.float64),
         (ELEMENTS[:MANY], torch.float64),
+        pytest.param(("Si", "Ge"), torch.float32, marks=pytest.mark.slow),
+        *(pytest.param(ELEMENTS[:22], dtype, marks=pytest.mark.slow) for dtype in TOLERANCE),
     ],
 )
 def test_a_shared_base(elements, dtype):

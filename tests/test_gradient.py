@@ -204,10 +204,7 @@ def weight_shapes_written(mode, path, form="bmm"):
     """Scattering operations of a step that write to as many rows as there are weights."""
     elements = ("H", "C", "N", "O", "Si", "Ge", "Te")
     frames = list(odd_frames(elements).values())
-    # A trace takes seconds, and fewer for a small model.
-    small = {"l_max": 2, "n_max": (1, 1), "basis_size": (2, 2), "invariants": ("q222",)}
-    changes = {"invariants": EVERY} if mode == "analytic" else small
-    settings, prepared = with_targets(elements, frames, **changes)
+    settings, prepared = with_targets(elements, frames, invariants=EVERY)
     model = random_model(settings)
     batch = all_in_one(prepared)
     sizes = {shape[0] for shape in model.shapes.values()}

@@ -196,7 +196,7 @@ def forward(
     """Energies, forces and virials, by atom and frame; those of the frames must hold 0."""
     first, last = ends[part], ends[part + 1]
     descriptors(first, last, shape, data, batch, radial_c, angular_c, s, q)
-    # Written out, as are all assignments of arrays: the compiler would spend seconds on their errors.
+    # Written out: the compiler would spend seconds on the errors of assigning arrays.
     for i in range(first, last):
         for d in range(len(scaler)):
             scaled[i, d] = q[i, d] * scaler[d]
